@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from engine.compiler.options import CompileOptions as CompileOptions
     from engine.compiler.options import DimBucket as DimBucket
     from engine.compiler.tensor import Tensor as Tensor
-    from engine.runtimes.native import NativeRuntime as NativeRuntime
+    from engine.runtimes.native.runtime import NativeRuntime as NativeRuntime
     from engine.runtimes.reference import ReferenceRuntime as ReferenceRuntime
 
 _HOME = {
@@ -21,7 +21,7 @@ _HOME = {
     "DType": "engine.compiler.dtype",
     "DimBucket": "engine.compiler.options",
     "Graph": "engine.compiler.graph",
-    "NativeRuntime": "engine.runtimes.native",
+    "NativeRuntime": "engine.runtimes.native.runtime",
     "ReferenceRuntime": "engine.runtimes.reference",
     "Tensor": "engine.compiler.tensor",
 }

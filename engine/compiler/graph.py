@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     import random
 
     from engine.compiler.options import CompileOptions
-    from engine.compiler.program import CompiledPrograms
     from engine.compiler.space import SearchSpace
     from engine.compiler.tensor import Tensor
     from engine.runtimes.base import Runtime
@@ -141,7 +140,7 @@ class Graph:
 
         if self.search_space is None:
             raise RuntimeError("build_search_space comes before search")
-        programs: CompiledPrograms = search(self, runtime, options or CompileOptions(), rng)
+        programs, runtime.reports = search(self, runtime, options or CompileOptions(), rng)
         runtime.load(self, programs)
         return runtime
 

@@ -97,7 +97,7 @@ def paged_attention(
     )
     dense = [x if x.view == View.contiguous(x.shape) else x.copy() for x in (q, k_pool, v_pool)]
     inputs = [*dense, page_table, query_start, positions]
-    attrs = (page_size, scale)
+    attrs = (k_pool.shape[1], page_size, scale)
     node = graph.add("PagedAttention", attrs, inputs, q.shape, DType.F32, expansion)
     return Tensor(graph, node, View.contiguous(q.shape))
 
@@ -131,11 +131,11 @@ def _attention_of_primitives(
         return rows.expand(3, shared).merge(2)
 
     keys, values = cached(k_pool), cached(v_pool)
-    scores = (q.expand(1, context) * keys).sum(3) * scale  # [t, context, heads]
+    scores = (q.expand(2, context) * keys.permute(0, 2, 1, 3)).sum(3) * scale  # [t, heads, context]
     visible = graph.iota(context).expand(0, t) < (positions + 1).expand(1, context)
     hidden = (visible.cast(DType.F32) + -1.0) * 1e30
-    weights = (scores + hidden.expand(2, heads)).softmax(1)
-    return (weights.permute(0, 2, 1).expand(2, d) * values.permute(0, 2, 3, 1)).sum(3)
+    weights = (scores + hidden.expand(1, heads)).softmax(2)
+    return (weights.expand(2, d) * values.permute(0, 2, 3, 1)).sum(3)
 
 
 def inverse_frequencies(head_dim: int, theta: float) -> np.ndarray:

@@ -217,7 +217,7 @@ class Tensor:
     def softmax(self, axis: int) -> "Tensor":
         axis = self._axis(axis)
         size = self.shape[axis]
-        e = (self - self.max(axis).expand(axis, size)).exp()
+        e = (self + (-self.max(axis)).expand(axis, size)).exp()
         return e * e.sum(axis).recip().expand(axis, size)
 
     # -- contraction and indexing --------------------------------------------------------------------------------

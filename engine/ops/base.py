@@ -58,7 +58,7 @@ class Op:
     """One egglog constructor `(name sorts... IR*arity)`.
 
     spec(call) is the value's shape and type; meaning(call, dims, *inputs) computes it with NumPy from the inputs as
-    arrays in their specs' shapes (U4 as bytes of two elements).
+    arrays in their specs' shapes (U4 as bytes of two elements). supersedes: ops that are no candidates where this one is.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Op:
     spec: Callable[[Call], Spec]
     meaning: Meaning
     takes_expression: bool = False
-    returns: str = "IR"
+    supersedes: frozenset[str] = frozenset()
 
 
 class Source(NamedTuple):
@@ -93,18 +93,20 @@ class Kernel(Op):
 
     source(call, code) gives its C, where code(dim) prints a dimension as a C expression. Its arguments are the output
     followed by the inputs. counts(call, dims) is its work. variants are parameter sets that the search may try, each
-    passed to `source` as extra macros. in_place: index of the input whose buffer the output is.
+    passed to its template as extra macros. in_place: index of the input whose buffer the output is. efficiency: share
+    of the machine's arithmetic rate that it can reach.
     """
 
     source: Callable[[Call, Callable[["int | Dim"], str]], Source] = field(kw_only=True)
     counts: Callable[[Call, Dims], Counts] = field(kw_only=True)
     variants: tuple[tuple[tuple[str, str], ...], ...] = field(default=((),), kw_only=True)
     in_place: int | None = field(default=None, kw_only=True)
+    efficiency: float = field(default=0.5, kw_only=True)
 
 
 @dataclass(frozen=True)
 class Fold(Op):
-    """An op that only runs at load, on weights: `meaning` returns the bytes that kernels read."""
+    """An op that only runs at load, on weights: `meaning` returns the bytes that a native kernel reads."""
 
 
 def template(module_file: str, name: str = "native.c") -> str:

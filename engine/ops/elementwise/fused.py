@@ -78,44 +78,38 @@ def leaf_bytes(e: Expression, dims: Dims) -> float:
     return total
 
 
-def walk_c(
-    expression: Expression, views: Sequence[View], code: Callable[["int | Dim"], str]
-) -> tuple[list["int | Dim"], str, list[str]]:
-    """The joint loop nest of `views` and the expression's: (outer sizes, inner size as C, an index in C for each view).
+Nest = Sequence[tuple["int | Dim", tuple["int | Dim", ...]]]
 
-    Indexes use `r0`, `r1`, ... for the outer loops and `i` for the inner one.
-    """
-    everything = [*views, *expression.views]
-    nest = loop_nest(everything)
-    outer, inner = nest[:-1], nest[-1] if nest else (1, (0,) * len(everything))
-    indexes = []
-    for number_of_view, view in enumerate(everything):
-        terms = [
-            f"r{axis} * ({code(strides[number_of_view])})"
-            for axis, (_, strides) in enumerate(outer)
-            if strides[number_of_view] != 0
-        ]
-        stride = inner[1][number_of_view]
+
+def nest_index(
+    nest: Nest, view: int, variable: str, offset: "int | Dim", code: Callable[["int | Dim"], str]
+) -> str:
+    """C of a view's flat index inside a loop nest whose counters are `variable`0, `variable`1, ..."""
+    terms = []
+    for axis, (_, strides) in enumerate(nest):
+        stride = strides[view]
         if stride != 0:
-            terms.append("i" if stride == 1 else f"i * ({code(stride)})")
-        if view.offset != 0:
-            terms.append(code(view.offset))
-        indexes.append(" + ".join(terms) or "0")
-    return [size for size, _ in outer], code(inner[0]), indexes
+            terms.append(f"{variable}{axis}" + ("" if stride == 1 else f" * ({code(stride)})"))
+    if offset != 0 or not terms:
+        terms.append(code(offset))
+    return " + ".join(terms)
 
 
 def _source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
     expression = call.expression
     assert expression is not None
     spec = _spec(call)
-    outer, inner, indexes = walk_c(expression, [View.contiguous(spec.shape)], code)
+    views = [View.contiguous(spec.shape), *expression.views]
+    nest = loop_nest(views) or [(1, (0,) * len(views))]
+    outer, inner = [size for size, _ in nest[:-1]], code(nest[-1][0])
+    indexes = [nest_index(nest, n, "r", view.offset, code) for n, view in enumerate(views)]
     value = store(spec.dtype, print_expression(expression, indexes[1:], code))
     lines = [f"  {spec.dtype.c_type} *restrict y = a[0];"]
     lines += [
         f"  const {leaf.dtype.c_type} *restrict x{n} = a[{n + 1}];"
         for n, leaf in enumerate(call.inputs)
     ]
-    rows = code(product(outer))
+    rows, last = code(product(outer)), f"r{len(outer)}"
     lines += [
         f"  const long inner = {inner}, rows = {rows};",
         f"  const long piece = rows > 1 || inner < {_CHUNK} ? inner : {_CHUNK};",
@@ -126,7 +120,7 @@ def _source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
         "      const long row = n / pieces, lo = n % pieces * piece;",
         "      const long hi = lo + piece < inner ? lo + piece : inner;",
         *(f"      {line}" for line in unravel(outer, code)),
-        f"      for (long i = lo; i < hi; i++) y[{indexes[0]}] = {value};",
+        f"      for (long {last} = lo; {last} < hi; {last}++) y[{indexes[0]}] = {value};",
         "    }",
     ]
     body = "\n".join(lines)

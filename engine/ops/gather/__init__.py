@@ -1,0 +1,86 @@
+"""Reading at indexes: `(Gather shape view_i data_shape view_d indexes data)` is `data.flat[indexes]`.
+
+`(GatherRows t width rows data)` is the case where whole rows are read; a rule finds it in the index arithmetic.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from engine.compiler.shape import Dim, loop_nest, parse_dim, product
+from engine.ops.base import Array, Call, Counts, Dims, Kernel, Op, Source, Spec, template
+
+from engine.ops.views import as_shape, as_view, elements, read
+
+
+def _spec(call: Call) -> Spec:
+    return Spec(as_shape(call.params[0]), call.inputs[1].dtype)
+
+
+def _meaning(call: Call, dims: Dims, indexes: Array, data: Array) -> Array:
+    shape, data_shape = as_shape(call.params[0]), as_shape(call.params[2])
+    at = read(indexes, call.inputs[0], as_view(call.params[1], shape), dims)
+    flat = read(data, call.inputs[1], as_view(call.params[3], data_shape), dims).reshape(-1)
+    return flat[np.clip(at, 0, flat.size - 1)]
+
+
+def _counts(call: Call, dims: Dims) -> Counts:
+    count = elements(as_shape(call.params[0]), dims)
+    width = call.inputs[1].dtype.bits / 8
+    return Counts(count * (width + 4), count * width, count)
+
+
+def _source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
+    shape, data_shape = as_shape(call.params[0]), as_shape(call.params[2])
+    at, data = as_view(call.params[1], shape), as_view(call.params[3], data_shape)
+    nest, data_nest = loop_nest([at]), loop_nest([data])
+
+    def indexing(rows: list[tuple["int | Dim", tuple["int | Dim", ...]]], flat: str, offset: "int | Dim") -> str:
+        terms = [code(offset)]
+        for axis, (size, strides) in enumerate(rows):
+            below = code(product(s for s, _ in rows[axis + 1 :]))
+            terms.append(f"{flat} / ({below}) % ({code(size)}) * ({code(strides[0])})")
+        return " + ".join(terms)
+
+    macros = (
+        ("COUNT", code(product(shape))),
+        ("LIMIT", code(product(data_shape))),
+        ("TYPE", call.inputs[1].dtype.c_type),
+        ("INDEX(n)", indexing(nest, "(n)", at.offset)),
+        ("DATA(n)", indexing(data_nest, "(n)", data.offset)),
+    )
+    return Source(template(__file__, "gather.c"), macros)
+
+
+def _rows_spec(call: Call) -> Spec:
+    t, width = (parse_dim(p) for p in call.params)
+    return Spec((t, width), call.inputs[1].dtype)
+
+
+def _rows_meaning(call: Call, dims: Dims, rows: Array, data: Array) -> Array:
+    width = elements((parse_dim(call.params[1]),), dims)
+    table = data.reshape(-1, width)
+    return table[np.clip(rows.reshape(-1), 0, len(table) - 1)]
+
+
+def _rows_counts(call: Call, dims: Dims) -> Counts:
+    size = _rows_spec(call).bytes(dims)
+    return Counts(size, size, 0)
+
+
+def _rows_source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
+    t, width = (code(parse_dim(p)) for p in call.params)
+    limit = code(product(call.inputs[1].shape))
+    macros = (("T", t), ("WIDTH", width), ("LIMIT", limit), ("TYPE", call.inputs[1].dtype.c_type))
+    return Source(template(__file__, "gather_rows.c"), macros)
+
+
+GATHER_SORTS = ("Dims", "Dims", "Dims", "Dims")
+OPS = (
+    Op("Gather", GATHER_SORTS, 2, _spec, _meaning),
+    Kernel("GatherElements", GATHER_SORTS, 2, _spec, _meaning, source=_source, counts=_counts),
+    Op("GatherRows", ("String", "String"), 2, _rows_spec, _rows_meaning),
+    Kernel(
+        "CopyRows", ("String", "String"), 2, _rows_spec, _rows_meaning, source=_rows_source, counts=_rows_counts
+    ),
+)

@@ -1,0 +1,74 @@
+"""What runs once at load: everything that depends on weights alone, such as packing them for a kernel."""
+
+import ctypes
+import weakref
+from collections.abc import Callable, Hashable
+
+import numpy as np
+
+from engine.compiler.extract import Instruction
+from engine.compiler.graph import Node
+from engine.compiler.space import RegionSpace
+from engine.ops.base import Array
+from engine.runtimes.native.driver import Driver
+
+
+class Folds:
+    """Folded values by what they were made from, in memory that the kernels read fast (huge pages)."""
+
+    def __init__(self, driver: Driver, data: Callable[[Node], Array]) -> None:
+        self._driver, self._data = driver, data
+        self._values: dict[Hashable, Array] = {}
+
+    def value(
+        self, space: RegionSpace, makers: dict[int, Instruction], c: int, iteration: int
+    ) -> Array:
+        """The folded value of a class in an iteration; `makers` are the program's instructions by output."""
+        key = self._key(space, makers, c, iteration)
+        if key not in self._values:
+            self._values[key] = self._keep(self._compute(space, makers, c, iteration))
+        return self._values[key]
+
+    def retain(self, keys: set[Hashable]) -> None:
+        """Drop everything else."""
+        for key in self._values.keys() - keys:
+            del self._values[key]
+
+    def clear(self) -> None:
+        self._values.clear()
+
+    @property
+    def bytes(self) -> int:
+        return sum(v.nbytes for v in self._values.values())
+
+    def _key(
+        self, space: RegionSpace, makers: dict[int, Instruction], c: int, iteration: int
+    ) -> Hashable:
+        if c not in makers:
+            return space.externals[c][iteration].id
+        inputs = tuple(self._key(space, makers, i, iteration) for i in makers[c].inputs)
+        return (makers[c].key, inputs)
+
+    key = _key
+
+    def _compute(
+        self, space: RegionSpace, makers: dict[int, Instruction], c: int, iteration: int
+    ) -> Array:
+        if c not in makers:
+            return self._data(space.externals[c][iteration])
+        maker = makers[c]
+        inputs = [self._compute(space, makers, i, iteration) for i in maker.inputs]
+        return maker.op.meaning(maker.call, {}, *inputs)
+
+    def _keep(self, value: Array) -> Array:
+        dense = np.ascontiguousarray(value)
+        held = self._driver.array(dense.nbytes).view(dense.dtype).reshape(dense.shape)
+        held[...] = dense
+        return held
+
+
+def wrap(address: int, size: int, free: Callable[[], None]) -> Array:
+    """Bytes at an address as an array; `free` runs when nothing refers to them any more."""
+    buffer = (ctypes.c_uint8 * size).from_address(address)
+    weakref.finalize(buffer, free)
+    return np.frombuffer(buffer, np.uint8)
