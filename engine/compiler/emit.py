@@ -26,6 +26,8 @@ def emit_region(region: Region, graph: Graph) -> tuple[str, list[str]]:
         bind(node, f'(Input "{node.id}")')
         if is_weight(node, graph):
             lines[f"(weight {names[node]})"] = None
+            if sum(o.node is node for n in graph.nodes for o in n.inputs) > 1:
+                lines[f"(shared {names[node]})"] = None
         if _sole_scatter(node, region, graph):
             lines[f"(sole_reader {names[node]})"] = None
     for node in region.nodes:

@@ -1,6 +1,6 @@
 """What a caller can ask of a compilation."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Self
@@ -35,6 +35,9 @@ class DimBucket:
         return str(self.min) if self.min == self.max else f"{self.min}..{self.max}"
 
 
+DimsOf = Callable[[Mapping[str, int]], Mapping[str, int]]
+
+
 @dataclass(frozen=True)
 class CompileOptions:
     """Options of a search; each can be given by keyword or by `with_(...)` on another set.
@@ -45,7 +48,7 @@ class CompileOptions:
     generation_size: programs that one generation times. mutations: choices changed at most between parent and child.
     trials: timings of a program, of which the least counts. keep_best: parents of the next generation.
     profile_timeout: seconds after which a candidate is discarded.
-    profile_dims: values at which to time symbols that have no bucket. dim_buckets: symbol -> its buckets.
+    profile_dims: values at which to time symbols that have no bucket, or a function of the bucketed ones. dim_buckets: symbol -> its buckets.
     seed: of the search's random choices.
     """
 
@@ -57,7 +60,7 @@ class CompileOptions:
     trials: int = 3
     keep_best: int = 1
     profile_timeout: float = 1.0
-    profile_dims: Mapping[str, int] = field(default_factory=dict)
+    profile_dims: Mapping[str, int] | DimsOf = field(default_factory=dict)
     dim_buckets: Mapping[str, tuple[DimBucket, ...]] = field(default_factory=dict)
     seed: int = 0
 
@@ -80,6 +83,12 @@ class CompileOptions:
     def with_(self, **changes: Any) -> Self:
         """A copy with some options changed."""
         return replace(self, **changes)
+
+    def dims_at(self, bucket: Mapping[str, DimBucket]) -> dict[str, int]:
+        """All symbols' values at which a bucket's candidates are timed."""
+        chosen = {symbol: b.value for symbol, b in bucket.items()}
+        others = self.profile_dims(chosen) if callable(self.profile_dims) else self.profile_dims
+        return {**others, **chosen}
 
     @property
     def time_limit(self) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engine.compiler.extract import Instruction
+from engine.compiler.extract import Genome, Instruction
 from engine.compiler.options import DimBucket
 from engine.compiler.space import RegionSpace
 
@@ -17,6 +17,7 @@ class Phase:
     """A region's program: what runs at load, and what runs `iterations` times a step."""
 
     space: RegionSpace
+    genome: Genome
     instructions: tuple[Instruction, ...]
 
     @property
@@ -42,7 +43,7 @@ class Phase:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Program:
     """The program of one bucket: ranges of the bucketed symbols, and the values it was timed at."""
 

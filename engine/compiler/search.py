@@ -39,8 +39,15 @@ class SearchError(RuntimeError):
 class Profiler(Protocol):
     """How a runtime times candidates."""
 
-    def time_instructions(self, space: RegionSpace, batch: Sequence[Instruction], program: Program) -> dict[str, float]:
-        """Seconds of one execution of each instruction, by key, averaged over the region's iterations."""
+    def time_instructions(
+        self,
+        space: RegionSpace,
+        batch: Sequence[tuple[Instruction, dict[int, Instruction]]],
+        program: Program,
+        trials: int,
+    ) -> dict[str, float]:
+        """Seconds of one execution of each instruction, by key, averaged over the region's iterations. Beside each
+        instruction stand the instructions of a program that it is part of, by their outputs."""
         ...
 
     def time_program(self, program: Program, trials: int, timeout_s: float) -> tuple[float, dict[str, Array]]:
@@ -84,7 +91,7 @@ def search(
     profiler = runtime.profiler(graph)
     for at, bucket in enumerate(buckets):
         share = (deadline - perf_counter()) / (len(buckets) - at)
-        dims = {**graph.dims, **options.profile_dims, **{s: b.value for s, b in bucket.items()}}
+        dims = {**graph.dims, **options.dims_at(bucket)}
         task = _BucketSearch(extractors, runtime, profiler, options, rng, bucket, dims, perf_counter() + share)
         programs.append(task.run())
         reports.append(task.report)
@@ -165,7 +172,7 @@ class _BucketSearch:
 
     def _program(self, genomes: Sequence[Genome]) -> Program:
         phases = [
-            Phase(e.space, tuple(e.instructions(genome)))
+            Phase(e.space, genome, tuple(e.instructions(genome)))
             for e, genome in zip(self.extractors, genomes, strict=True)
         ]
         return Program(self.bucket, self.dims, tuple(phases))
@@ -228,16 +235,19 @@ class _BucketSearch:
         for _ in range(_ROUNDS):
             genome = self._improve(extractor, genome)
             leaders = self._leaders(extractor, genome)[:_LEADERS]
-            unknown = {
-                i.key: i
-                for leader in leaders
-                for i in extractor.instructions(leader)
-                if not i.constant and i.key not in self.measured
-            }
+            unknown: dict[str, tuple[Instruction, dict[int, Instruction]]] = {}
+            for leader in leaders:
+                instructions = extractor.instructions(leader)
+                makers = {i.output: i for i in instructions}
+                for i in instructions:
+                    if not i.constant and i.key not in self.measured:
+                        unknown.setdefault(i.key, (i, makers))
             if not unknown or perf_counter() > self.deadline:
                 break
             program = Program(self.bucket, self.dims, ())
-            times = profiler.time_instructions(extractor.space, list(unknown.values()), program)
+            times = profiler.time_instructions(
+                extractor.space, list(unknown.values()), program, self.options.trials
+            )
             self.measured |= times
             self.report.timed_ops += len(times)
         return self._improve(extractor, genome)

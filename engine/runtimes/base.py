@@ -85,6 +85,10 @@ class Runtime(ABC):
         shape = [evaluate(d, known) for d in stored_shape(tensor.node.shape, tensor.dtype)]
         self.set_data(tensor, np.zeros(shape, tensor.dtype.numpy))
 
+    def zeros(self, shape: tuple[int, ...], dtype: DType) -> Array:
+        """A zeroed array in the memory that this runtime reads fastest."""
+        return np.zeros(shape, dtype.numpy)
+
     def load_safetensors(self, graph: Graph, path: Path | str) -> None:
         """Data of every input whose name is a key of the file, converted between float types where they differ."""
         from safetensors import safe_open
@@ -133,6 +137,10 @@ class Runtime(ABC):
     @abstractmethod
     def _run(self, program: Program, dims: Mapping[str, int]) -> None:
         """Run a program on the data."""
+
+    def view(self, tensor: Tensor) -> Array:
+        """An output's memory, valid until the next execution."""
+        return self.get(tensor)
 
     @abstractmethod
     def get(self, tensor: Tensor) -> Array:

@@ -1,7 +1,5 @@
 """What runs once at load: everything that depends on weights alone, such as packing them for a kernel."""
 
-import ctypes
-import weakref
 from collections.abc import Callable, Hashable
 
 import numpy as np
@@ -19,19 +17,24 @@ class Folds:
     def __init__(self, driver: Driver, data: Callable[[Node], Array]) -> None:
         self._driver, self._data = driver, data
         self._values: dict[Hashable, Array] = {}
+        self._used: set[Hashable] = set()
 
     def value(
         self, space: RegionSpace, makers: dict[int, Instruction], c: int, iteration: int
     ) -> Array:
         """The folded value of a class in an iteration; `makers` are the program's instructions by output."""
         key = self._key(space, makers, c, iteration)
+        self._used.add(key)
         if key not in self._values:
             self._values[key] = self._keep(self._compute(space, makers, c, iteration))
         return self._values[key]
 
-    def retain(self, keys: set[Hashable]) -> None:
-        """Drop everything else."""
-        for key in self._values.keys() - keys:
+    def forget_uses(self) -> None:
+        self._used.clear()
+
+    def drop_unused(self) -> None:
+        """Drop what nothing has asked for since `forget_uses`."""
+        for key in self._values.keys() - self._used:
             del self._values[key]
 
     def clear(self) -> None:
@@ -49,8 +52,6 @@ class Folds:
         inputs = tuple(self._key(space, makers, i, iteration) for i in makers[c].inputs)
         return (makers[c].key, inputs)
 
-    key = _key
-
     def _compute(
         self, space: RegionSpace, makers: dict[int, Instruction], c: int, iteration: int
     ) -> Array:
@@ -65,10 +66,3 @@ class Folds:
         held = self._driver.array(dense.nbytes).view(dense.dtype).reshape(dense.shape)
         held[...] = dense
         return held
-
-
-def wrap(address: int, size: int, free: Callable[[], None]) -> Array:
-    """Bytes at an address as an array; `free` runs when nothing refers to them any more."""
-    buffer = (ctypes.c_uint8 * size).from_address(address)
-    weakref.finalize(buffer, free)
-    return np.frombuffer(buffer, np.uint8)

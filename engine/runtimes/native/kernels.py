@@ -19,32 +19,46 @@ class KernelLibrary:
 
     def __init__(self, toolchain: Toolchain, directory: Path, processes: int = 2) -> None:
         self._toolchain, self._directory, self._processes = toolchain, directory, processes
-        self._addresses: dict[Source, int] = {}
-        self._libraries: list[ctypes.CDLL] = []
+        self._libraries: dict[Path, ctypes.CDLL] = {}
+        self._homes: dict[Source, tuple[Path, int]] = {}
 
     def add(self, sources: Iterable[Source]) -> None:
-        """Compile what is not yet compiled."""
-        missing = [s for s in dict.fromkeys(sources) if s not in self._addresses]
+        """Compile what no open library has."""
+        missing = [s for s in dict.fromkeys(sources) if not self._find(s)]
         if not missing:
             return
         shares = [missing[i :: self._processes] for i in range(min(self._processes, len(missing)))]
         with ThreadPoolExecutor(len(shares)) as pool:
-            for share, path in zip(shares, pool.map(self._compile, shares), strict=True):
-                self.open(path, share)
+            for path in pool.map(self._compile, shares):
+                self.open(path)
 
     def _compile(self, sources: list[Source]) -> Path:
         return self._toolchain.library(text(sources), self._directory)
 
-    def open(self, path: Path, sources: Iterable[Source]) -> None:
-        """Take functions from a library that was compiled from `text(sources)`."""
-        library = ctypes.CDLL(str(path))
-        self._libraries.append(library)
-        for source in sources:
-            function = getattr(library, kernel_name(source))
-            self._addresses[source] = ctypes.cast(function, ctypes.c_void_p).value or 0
+    def open(self, path: Path) -> None:
+        """Use the kernels of a compiled library."""
+        self._libraries[path] = ctypes.CDLL(str(path))
 
     def address(self, source: Source) -> int:
-        return self._addresses[source]
+        """Where a kernel's code is; it must have been added."""
+        if not self._find(source):
+            raise KeyError(kernel_name(source))
+        return self._homes[source][1]
+
+    def files(self, sources: Iterable[Source]) -> list[Path]:
+        """The libraries that hold some kernels."""
+        return sorted({self._homes[s][0] for s in sources if self._find(s)})
+
+    def _find(self, source: Source) -> bool:
+        if source in self._homes:
+            return True
+        name = kernel_name(source)
+        for path, library in self._libraries.items():
+            if hasattr(library, name):
+                address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+                self._homes[source] = (path, address)
+                return True
+        return False
 
 
 def text(sources: Iterable[Source]) -> str:

@@ -1,0 +1,150 @@
+"""Timing candidates where they will run: instructions one by one over all layers' weights, and whole programs."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.compiler.extract import Instruction
+from engine.compiler.graph import Node
+from engine.compiler.program import Program
+from engine.compiler.shape import evaluate
+from engine.compiler.space import RegionSpace
+from engine.ops.base import Array, Spec
+from engine.runtimes.base import stored_shape
+from engine.runtimes.native.driver import address_of, dims_array
+from engine.runtimes.native.kernels import source_of
+from engine.runtimes.native.linking import Slots, assemble
+
+if TYPE_CHECKING:
+    from engine.runtimes.native.runtime import NativeRuntime
+
+_SLOW_S = 0.02  # an op that takes longer in one iteration is not run for all of them
+
+
+class NativeProfiler:
+    def __init__(self, runtime: "NativeRuntime") -> None:
+        self._runtime = runtime
+        self._ready: Mapping[str, int] | None = None
+
+    def time_instructions(
+        self,
+        space: RegionSpace,
+        batch: Sequence[tuple[Instruction, dict[int, Instruction]]],
+        program: Program,
+        trials: int,
+    ) -> dict[str, float]:
+        runtime = self._runtime
+        self._prepare(program.dims)
+        sources = [source_of(i, runtime.c_symbols, program.fixed) for i, _ in batch]
+        runtime.library.add(sources)
+        dims = dims_array(runtime.symbols, program.dims)
+        scratch = _Scratch(runtime, program.dims)
+        least: dict[str, float] = {}
+        timed = []
+        for (instruction, makers), source in zip(batch, sources, strict=True):
+            slots, function = Slots(), runtime.library.address(source)
+            scratch.reset()
+            operands = [
+                slots.operand(tuple(scratch.place(space, instruction, makers, n, i) for i in range(space.region.iterations)))
+                for n in range(-1, len(instruction.inputs))
+            ]
+            one, keep_one = assemble([(1, [(function, True, operands)])], slots)
+            once = runtime.driver.seconds(one, dims)
+            if once > _SLOW_S:
+                least[instruction.key] = once
+                continue
+            rolled, keep = assemble([(space.region.iterations, [(function, True, operands)])], slots)
+            timed.append((instruction.key, rolled, (keep, keep_one)))
+        for _ in range(trials):
+            for key, rolled, _keep in timed:
+                runtime.driver.flush_cache()
+                seconds = runtime.driver.seconds(rolled, dims) / space.region.iterations
+                least[key] = min(least.get(key, seconds), seconds)
+        return least
+
+    def time_program(
+        self, program: Program, trials: int, timeout_s: float
+    ) -> tuple[float, dict[str, Array]]:
+        runtime = self._runtime
+        runtime.compile((program,))
+        self._prepare(program.dims)
+        linked = runtime.link(program)
+        dims = dims_array(runtime.symbols, program.dims)
+        if runtime.driver.seconds(linked.program, dims) > timeout_s:
+            raise TimeoutError
+        outputs = runtime.read_outputs(linked, program.dims)
+        if not all(np.isfinite(x.astype(np.float32)).all() for x in outputs.values()):
+            raise ValueError("not finite")
+        seconds = min(runtime.driver.seconds(linked.program, dims) for _ in range(trials))
+        runtime.unlink(program)
+        return seconds, outputs
+
+    def _prepare(self, dims: Mapping[str, int]) -> None:
+        """Put example inputs of these dims in place."""
+        if self._ready == dims:
+            return
+        runtime = self._runtime
+        runtime.reserve(dims)
+        examples = runtime.examples(dims)
+        for node, array in examples.items():
+            place = runtime.place(node)
+            place.reshape(-1)[: array.size] = array.reshape(-1)
+        self._ready = dims
+
+
+class _Scratch:
+    """Stand-ins for the values that an instruction reads and writes when it runs alone."""
+
+    def __init__(self, runtime: "NativeRuntime", dims: Mapping[str, int]) -> None:
+        self._runtime, self._dims = runtime, dims
+        self._buffers = [np.empty(0, np.uint8)]
+        self._used = 0
+        self._places: dict[int, int] = {}
+
+    def reset(self) -> None:
+        self._places.clear()
+        self._used = 0
+
+    def place(
+        self,
+        space: RegionSpace,
+        instruction: Instruction,
+        makers: dict[int, Instruction],
+        n: int,
+        iteration: int,
+    ) -> int:
+        """Address of input n (-1: the output) in an iteration."""
+        if n == -1:
+            in_place = instruction.op.in_place  # type: ignore[attr-defined]
+            if in_place is not None:
+                return self.place(space, instruction, makers, in_place, iteration)
+            return self._temporary(-1, instruction.spec)
+        c, spec = instruction.inputs[n], instruction.call.inputs[n]
+        if c in makers and makers[c].constant:
+            return address_of(self._runtime.folds.value(space, makers, c, iteration))
+        nodes = space.externals.get(c, ())
+        if nodes and c not in makers and nodes[iteration].op == "Input":
+            return address_of(self._runtime.place(nodes[iteration]))
+        return self._temporary(c, spec)
+
+    def _temporary(self, key: int, spec: Spec) -> int:
+        if key not in self._places:
+            size = -(-spec.bytes(self._dims) // 4096) * 4096 + 4096
+            if self._used + size > self._buffers[-1].nbytes:
+                # Tables made before still point into the smaller buffer.
+                larger = max(2 * self._buffers[-1].nbytes, size, 1 << 20)
+                self._buffers.append(self._runtime.driver.array(larger))
+                self._used = 0
+            self._places[key] = address_of(self._buffers[-1]) + self._used
+            self._used += size
+        return self._places[key]
+
+
+def default_example(node: Node, dims: Mapping[str, int], rng: np.random.Generator) -> Array:
+    """Data to time with where the user gave none: integers are zeros, floats are small random numbers."""
+    shape = [evaluate(d, dims) for d in stored_shape(node.shape, node.dtype)]
+    if not node.dtype.is_float:
+        return np.zeros(shape, node.dtype.numpy)
+    return rng.standard_normal(shape, np.float32).astype(node.dtype.numpy)
+

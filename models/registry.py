@@ -1,0 +1,64 @@
+"""Architectures by the name that checkpoints give them."""
+
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+from engine.compiler.graph import Graph
+from engine.model import ModelLimits, StepGraph, StepInputs
+from models.checkpoint import Checkpoint, open_checkpoint
+from models.config import ModelConfig
+from models.errors import ModelFileError
+from models.weights import WeightLoader
+
+Builder = Callable[[Graph, StepInputs, WeightLoader], StepGraph]
+
+# One line an architecture: its module has `build`.
+_MODULES = {
+    "llama": "models.llama",
+}
+
+
+class CheckpointModel:
+    """A checkpoint on disk as the engine's `Model`."""
+
+    def __init__(self, name: str, checkpoint: Checkpoint, build: Builder) -> None:
+        self._name, self._checkpoint, self._build = name, checkpoint, build
+
+    @property
+    def config(self) -> ModelConfig:
+        return self._checkpoint.config
+
+    @property
+    def limits(self) -> ModelLimits:
+        c = self.config
+        return ModelLimits(
+            name=self._name,
+            vocab_size=c.vocab_size,
+            context_length=c.context_length,
+            kv_bytes_per_token=2 * 2 * c.num_layers * c.num_kv_heads * c.head_dim,
+            weight_bytes=self._checkpoint.size_bytes,
+        )
+
+    def build(self, graph: Graph, inputs: StepInputs) -> StepGraph:
+        return self._build(graph, inputs, WeightLoader(self._checkpoint))
+
+    def close(self) -> None:
+        self._checkpoint.close()
+
+
+def load(path: Path | str) -> CheckpointModel:
+    """The model in a directory or GGUF file. Raises `ModelFileError` for one that cannot be served."""
+    checkpoint = open_checkpoint(Path(path))
+    architecture = checkpoint.config.architecture
+    if architecture not in _MODULES:
+        known = ", ".join(sorted(_MODULES))
+        raise ModelFileError(path, f"architecture {architecture!r} is not supported (supported: {known})")
+    build: Builder = import_module(_MODULES[architecture]).build
+    return CheckpointModel(Path(path).stem, checkpoint, build)
+
+
+def loader(path: Path | str) -> Callable[[], CheckpointModel]:
+    """`load` of a path, as something that can be sent to another process."""
+    return partial(load, path)
