@@ -72,8 +72,7 @@ def _source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
         ("D", d),
         ("PAGE", call.params[2]),
         ("SCALE", f"{float(call.params[3])!r}f"),
-        ("WINDOW", "0"),
-        ("SOFTCAP", "0"),
+        ("QUERIES", "8"),
     )
     return Source(template(__file__), macros)
 
