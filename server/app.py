@@ -1,0 +1,47 @@
+"""The ASGI application: routes, error handlers and middleware around one `ServerState`."""
+
+from fastapi import FastAPI
+from models.tokenizer import ChatTemplateError
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+
+from engine.errors import EngineError
+from server.errors import (
+    APIError,
+    ClientDisconnected,
+    on_api_error,
+    on_disconnect,
+    on_http_exception,
+)
+from server.middleware import ApiKeys, BodyLimit, RequestContext
+from server.routes import chat, completions, models, operations, tokens
+from server.state import ServerState
+from server.version import program_version
+
+
+def create_app(state: ServerState) -> FastAPI:
+    """The application that serves `state`; it may start before `state` has a model, and says so on
+    /ready.
+    """
+    settings = state.settings
+    app = FastAPI(
+        title="EggLM",
+        version=program_version(),
+        redirect_slashes=False,
+        middleware=[
+            Middleware(RequestContext, metrics=state.metrics),
+            Middleware(ApiKeys, keys=settings.api_key),
+            Middleware(BodyLimit, limit_bytes=settings.max_body_size),
+        ],
+        exception_handlers={
+            APIError: on_api_error,
+            ChatTemplateError: on_api_error,
+            EngineError: on_api_error,
+            ClientDisconnected: on_disconnect,
+            HTTPException: on_http_exception,
+        },
+    )
+    app.state.server = state
+    for module in (chat, completions, models, operations, tokens):
+        app.include_router(module.router)
+    return app

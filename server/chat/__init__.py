@@ -1,0 +1,1 @@
+"""From chat messages to the prompt's text and tokens."""

@@ -1,0 +1,1 @@
+"""OpenAI-shaped JSON of answers, whole and as stream chunks, written straight to bytes."""

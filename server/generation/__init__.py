@@ -1,0 +1,1 @@
+"""From engine deltas to the text, logprobs and usage of a request's choices."""

@@ -1,0 +1,36 @@
+"""The listening socket and the HTTP server on it."""
+
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; taken before anything slow, so that a port in use is known at once.
+
+    Raises `OSError` that names the address.
+    """
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        raise OSError(
+            error.errno, f"cannot listen on {host} port {port}: {error.strerror}"
+        ) from None
+    return listener
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn without its own signal handling, which closes the socket before running requests have
+    ended.
+    """
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

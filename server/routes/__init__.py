@@ -1,0 +1,1 @@
+"""One module an endpoint family; each holds an `APIRouter` that `server.app` mounts."""

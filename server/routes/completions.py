@@ -1,0 +1,58 @@
+"""POST /v1/completions."""
+
+import time
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from server.chat.prompt import encode_text
+from server.errors import invalid
+from server.formats.completion import CompletionFormat
+from server.generation.plan import (
+    GenerationPlan,
+    Prompt,
+    check_min_tokens,
+    check_token_ids,
+    room_for_answer,
+    sampling_params,
+    text_options,
+)
+from server.protocol import completions as protocol
+from server.protocol.completions import CompletionRequest
+from server.protocol.parse import parse_body
+from server.routes.serve import model_for, record_of, send_answer
+from server.state import ServedModel
+
+router = APIRouter()
+
+
+@router.post("/v1/completions")
+async def create_completion(request: Request) -> Response:
+    """Continues one or several prompts, whole or as server-sent events."""
+    body = await parse_body(request, CompletionRequest)
+    model = model_for(request, body)
+    params = sampling_params(
+        body, model, logprobs=body.logprobs, prompt_logprobs=body.logprobs if body.echo else None
+    )
+    prompts = [await _prompt(model, body, prompt) for prompt in body.prompt]
+    check_min_tokens(body, prompts)
+    plan = GenerationPlan(
+        record_of(request).request_id, prompts, body.n or 1, params, text_options(body, params)
+    )
+    answer = CompletionFormat(body, plan, model, int(time.time()))
+    return await send_answer(request, model, plan, answer, bool(body.stream))
+
+
+async def _prompt(model: ServedModel, body: CompletionRequest, given: protocol.Prompt) -> Prompt:
+    if isinstance(given, str):
+        text = given
+        ids = await encode_text(model, text, body.add_special_tokens)
+        if not ids:
+            raise invalid("prompt: it has no tokens.", "prompt")
+    else:
+        ids = given
+        check_token_ids(model, ids, "prompt")
+        text = model.tokenizer.decode(ids, skip_special_tokens=True) if body.echo else ""
+    room = room_for_answer(model, len(ids), body.token_limit, protocol.DEFAULT_MAX_TOKENS, "prompt")
+    return Prompt(ids, text, room)
