@@ -20,10 +20,12 @@ Array = np.ndarray[Any, Any]
 
 
 class Spec(NamedTuple):
-    """A value in memory: `shape` elements of `dtype`, row-major. Packed formats are U8 rows of bytes."""
+    """A value in memory: `shape` elements of `dtype`, row-major. A packed format is U8 bytes with a `layout` that names
+    it."""
 
     shape: Shape
     dtype: DType
+    layout: str = ""
 
     def bytes(self, dims: Dims) -> int:
         return (evaluate(product(self.shape), dims) * self.dtype.bits + 7) // 8

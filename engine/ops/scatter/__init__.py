@@ -135,5 +135,6 @@ OPS = (
         source=_rows_source,
         counts=_rows_counts,
         in_place=0,
+        supersedes=frozenset({"ScatterCopy"}),
     ),
 )

@@ -35,6 +35,7 @@ struct egg_pool {
   _Atomic uint32_t step;        /* counts steps: workers wait for it to change */
   _Atomic uint32_t generation;  /* counts barriers passed */
   _Atomic int arrived;
+  _Atomic int inside;           /* workers that may still read the tables of this step */
   _Atomic int stopping;
   const egg_program *program;
   const long *dims;
@@ -124,6 +125,7 @@ static void *work(void *argument) {
     wait_for_change(&pool->step, step);
     if (atomic_load_explicit(&pool->stopping, memory_order_acquire)) return NULL;
     walk(pool, seat->index);
+    atomic_fetch_sub_explicit(&pool->inside, 1, memory_order_release);
   }
 }
 
@@ -158,8 +160,11 @@ void egg_run_timed(egg_pool *pool, const egg_program *program, const long *dims,
   pool->program = program;
   pool->dims = dims;
   pool->seconds = seconds;
+  atomic_store_explicit(&pool->inside, pool->threads - 1, memory_order_relaxed);
   if (pool->threads > 1) change(&pool->step);
   walk(pool, 0);
+  /* The caller may free the tables: wait for the workers to be done with them. */
+  while (atomic_load_explicit(&pool->inside, memory_order_acquire)) pause_briefly();
 }
 
 void egg_run(egg_pool *pool, const egg_program *program, const long *dims) {

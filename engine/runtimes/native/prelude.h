@@ -98,4 +98,119 @@ static inline void egg_f16_to_f32(float *restrict y, const uint16_t *restrict x,
   }
 }
 
+/* 256-bit vectors. GCC and Clang split them where the machine's are narrower. */
+typedef int16_t i16x16 __attribute__((vector_size(32)));
+typedef uint16_t u16x16 __attribute__((vector_size(32)));
+typedef uint32_t u32x8 __attribute__((vector_size(32)));
+typedef int32_t i32x8 __attribute__((vector_size(32)));
+typedef float f32x8 __attribute__((vector_size(32)));
+
+static inline i16x16 egg_load_i16x16(const void *p) {
+  i16x16 v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+
+static inline f32x8 egg_load_f32x8(const void *p) {
+  f32x8 v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+
+static inline void egg_store_f32x8(void *p, f32x8 v) { memcpy(p, &v, sizeof v); }
+
+/* Two adjacent 16-bit numbers in every 32-bit lane. */
+static inline i16x16 egg_spread_pair(const int16_t *p) {
+  int32_t pair;
+  memcpy(&pair, p, sizeof pair);
+  return (i16x16)(i32x8){pair, pair, pair, pair, pair, pair, pair, pair};
+}
+
+static inline f32x8 egg_spread(float x) { return (f32x8){x, x, x, x, x, x, x, x}; }
+
+/* In each 32-bit lane, the sum of the two products of its 16-bit halves. */
+static inline i32x8 egg_madd(i16x16 a, i16x16 b) {
+#if defined(__AVX2__)
+  return (i32x8)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#else
+  const i32x8 x = (i32x8)a, y = (i32x8)b;
+  return ((x << 16) >> 16) * ((y << 16) >> 16) + (x >> 16) * (y >> 16);
+#endif
+}
+
+static inline f32x8 egg_fma(f32x8 a, f32x8 b, f32x8 c) {
+#if defined(__FMA__)
+  return (f32x8)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+  return a * b + c;
+#endif
+}
+
+static inline f32x8 egg_load_f16x8(const void *p) {
+#if defined(__F16C__)
+  return (f32x8)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+#else
+  float wide[8];
+  egg_f16_to_f32(wide, p, 8);
+  return egg_load_f32x8(wide);
+#endif
+}
+
+/* Eight bf16 numbers that are the even (odd = 0) or odd halves of the 32-bit lanes at p. */
+static inline f32x8 egg_half_bf16(const void *p, int odd) {
+  const i32x8 v = (i32x8)egg_load_i16x16(p);
+  return (f32x8)(odd ? v & (int32_t)0xffff0000 : v << 16);
+}
+
+/* The same of f16 numbers. */
+static inline f32x8 egg_half_f16(const void *p, int odd) {
+  i32x8 v = (i32x8)egg_load_i16x16(p);
+  v = odd ? (i32x8)((u32x8)v >> 16) : v & 0xffff;
+  uint16_t narrow[8];
+  for (int l = 0; l < 8; l++) narrow[l] = (uint16_t)v[l];
+  return egg_load_f16x8(narrow);
+}
+
+/* A quantised row of k elements in groups of g: int16 codes, then a scale and then a sum of rounded values a group. */
+#define EGG_ROW_BYTES(k, g) (2L * (k) + 8L * ((k) / (g)))
+
+static inline void egg_quantize_row(uint8_t *restrict out, const float *restrict x, long k, long g) {
+  int16_t *restrict codes = (int16_t *)out;
+  float *restrict scales = (float *)(out + 2 * k), *restrict sums = scales + k / g;
+  for (long group = 0; group < k / g; group++, x += g, codes += g) {
+    union { int32_t bits; float number; } top = {0};
+    /* Magnitudes compare like their bits, and a NaN is above them all: it must come out as one. */
+    for (long i = 0; i < g; i++) {
+      int32_t bits;
+      memcpy(&bits, x + i, sizeof bits);
+      bits &= 0x7fffffff;
+      top.bits = bits > top.bits ? bits : top.bits;
+    }
+    const float scale = top.number / 32767.0f, inverse = scale > 0 ? 1.0f / scale : 0.0f;
+    int32_t sum = 0;
+    for (long i = 0; i < g; i++) {
+      const int32_t code = (int32_t)__builtin_rintf(x[i] * inverse);
+      codes[i] = (int16_t)code;
+      sum += code;
+    }
+    scales[group] = scale;
+    sums[group] = (float)sum * scale;
+  }
+}
+
+/* Quantised weights: blocks of 8 rows, in each a group of G columns after the other, in each the codes, 8 scales and (with
+   a minimum) 8 minima. Codes stand in vectors of 16-bit lanes, lane 2n + e for row n: with 4 bits a lane holds the columns
+   8i + 2j + e, j = 0..3, from the low nibble up; with 8 bits the columns 4i + 2j + e, j = 0..1, from the low byte up. */
+#define EGG_GROUP_BYTES(g, bits, scale_bits, minimum) ((g) * (bits) + (scale_bits) * (1 + (minimum)))
+
+/* Vector j of the 16-bit codes in a vector of packed ones. */
+static inline i16x16 egg_codes(i16x16 packed, int bits, int j) {
+  if (bits == 4) return (i16x16)((u16x16)packed >> (4 * j) & 15);
+  return j ? packed >> 8 : (packed << 8) >> 8;
+}
+
+static inline f32x8 egg_load_scales(const uint8_t *p, int scale_bits) {
+  return scale_bits == 16 ? egg_load_f16x8(p) : egg_load_f32x8(p);
+}
+
 #endif

@@ -1,0 +1,132 @@
+"""Products with float weights, packed so that a vector's lanes are output rows: `(PackedMatmul m n k x weights)`.
+
+`(PackRows k w)` is f32, f16 or bf16 [n, k] as [blocks of 8 rows][k][8], rows padded with zeros; in 16-bit types two
+columns stand side by side, [blocks][k / 2][8][2], so that a 32-bit lane holds a row's pair (k is padded to even).
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from engine.compiler.dtype import DType
+from engine.compiler.shape import Dim, exact_quotient, parse_dim, product
+from engine.ops.base import Array, Call, Counts, Dims, Fold, Kernel, Source, Spec, template
+
+_SORTS = ("String", "String", "String")
+LANES = 8
+
+
+def rows_of(spec: Spec, k: int) -> int:
+    """Rows n of weights held as n * k elements."""
+    n = exact_quotient(product(spec.shape), k)
+    assert isinstance(n, int)
+    return n
+
+
+def pack_rows(w: Array) -> Array:
+    """[n, k] in packed order, as bytes."""
+    n, k = w.shape
+    paired = w.dtype.itemsize == 2
+    columns = k + (k & 1) if paired else k
+    full = np.zeros((-(-n // LANES) * LANES, columns), w.dtype)
+    full[:n, :k] = w
+    if paired:
+        order = full.reshape(-1, LANES, columns // 2, 2).transpose(0, 2, 1, 3)
+    else:
+        order = full.reshape(-1, LANES, columns).transpose(0, 2, 1)
+    return np.ascontiguousarray(order).view(np.uint8).reshape(-1)
+
+
+def unpack_rows(packed: Array, n: int, k: int, dtype: DType) -> Array:
+    """f32 [n, k] of packed weights."""
+    if dtype.bits == 16:
+        lanes = packed.view(dtype.numpy).reshape(-(-n // LANES), -1, LANES, 2).transpose(0, 2, 1, 3)
+    else:
+        lanes = packed.view(dtype.numpy).reshape(-(-n // LANES), -1, LANES).transpose(0, 2, 1)
+    columns = k + (k & 1) if dtype.bits == 16 else k
+    return lanes.reshape(-1, columns)[:n, :k].astype(np.float32)
+
+
+def layout_type(spec: Spec) -> DType:
+    """Element type of packed weights."""
+    return DType(spec.layout.split()[1])
+
+
+def _pack_spec(call: Call) -> Spec:
+    k, dtype = int(call.params[0]), call.inputs[0].dtype
+    columns = k + (k & 1) if dtype.bits == 16 else k
+    size = -(-rows_of(call.inputs[0], k) // LANES) * LANES * columns * dtype.bits // 8
+    return Spec((size,), DType.U8, f"lanes {dtype.value}")
+
+
+def _pack(call: Call, dims: Dims, w: Array) -> Array:
+    del dims
+    return pack_rows(w.reshape(-1, int(call.params[0])))
+
+
+def product_spec(call: Call) -> Spec:
+    """f32 [m, n] of a kernel whose parameters are m, n, k."""
+    m, n = (parse_dim(p) for p in call.params[:2])
+    return Spec((m, n), DType.F32)
+
+
+def product_counts(call: Call, dims: Dims) -> Counts:
+    size = product_spec(call).bytes(dims)
+    weights = sum(spec.layout.startswith("lanes") for spec in call.inputs)
+    return Counts(
+        sum(spec.bytes(dims) for spec in call.inputs), size, size / 2 * int(call.params[2]) * weights
+    )
+
+
+def product_macros(call: Call, code: Callable[["int | Dim"], str]) -> tuple[tuple[str, str], ...]:
+    m, n, k = (code(parse_dim(p)) for p in call.params)
+    held = {DType.F32: "F32", DType.F16: "F16", DType.BF16: "BF16"}[layout_type(call.inputs[1])]
+    return (("M", m), ("N", n), ("K", k), (f"HELD_{held}", "1"))
+
+
+def multiply(call: Call, x: Array, weights: Array) -> Array:
+    """x times the transpose of packed weights."""
+    n, k = int(call.params[1]), int(call.params[2])
+    return x.reshape(-1, k) @ unpack_rows(weights, n, k, layout_type(call.inputs[1])).T
+
+
+def _matmul(call: Call, dims: Dims, x: Array, weights: Array) -> Array:
+    del dims
+    return multiply(call, x, weights)
+
+
+def _matmul_add(call: Call, dims: Dims, x: Array, weights: Array, residual: Array) -> Array:
+    del dims
+    y = multiply(call, x, weights)
+    return residual.reshape(y.shape) + y
+
+
+def _kernel(name: str, add: bool) -> Kernel:
+    def source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
+        macros = (*product_macros(call, code), ("ADD", str(int(add))))
+        return Source(PRODUCT + template(__file__), macros)
+
+    return Kernel(
+        name,
+        _SORTS,
+        3 if add else 2,
+        product_spec,
+        _matmul_add if add else _matmul,
+        source=source,
+        counts=product_counts,
+        variants=VARIANTS,
+        supersedes=frozenset({"Reduce"}),
+    )
+
+
+PRODUCT = template(__file__, "product.c")
+# TILE rows of activations by BLOCKS blocks of 8 outputs at a time, SHARE of those a claim.
+VARIANTS = tuple(
+    (("TILE", str(tile)), ("BLOCKS", str(blocks)), ("SHARE", str(share)))
+    for tile, blocks, share in ((4, 2, 2), (4, 4, 1), (6, 2, 1))
+)
+OPS = (
+    Fold("PackRows", ("String",), 1, _pack_spec, _pack),
+    _kernel("PackedMatmul", add=False),
+    _kernel("PackedMatmulAdd", add=True),
+)

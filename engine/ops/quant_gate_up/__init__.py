@@ -1,0 +1,34 @@
+"""silu(x @ gate.T) * (x @ up.T) with quantised weights in one pass: `(QuantGateUp m n k g rows gate up)`."""
+
+from collections.abc import Callable
+
+from engine.compiler.shape import Dim
+from engine.ops.base import Array, Call, Dims, Kernel, Source, template
+from engine.ops.quant_matmul import PRODUCT, VARIANTS, product, product_counts, product_macros, product_spec
+from engine.ops.swiglu import sigmoid
+
+
+def _meaning(call: Call, dims: Dims, rows: Array, gate: Array, up: Array) -> Array:
+    del dims
+    left, right = product(call, rows, gate), product(call, rows, up)
+    return left * sigmoid(left) * right
+
+
+
+def _source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
+    return Source(PRODUCT + template(__file__), product_macros(call, code))
+
+
+OPS = (
+    Kernel(
+        "QuantGateUp",
+        ("String",) * 4,
+        3,
+        product_spec,
+        _meaning,
+        source=_source,
+        counts=product_counts,
+        variants=tuple(v for v in VARIANTS if dict(v)["BLOCKS"] != "1"),
+        supersedes=frozenset({"Reduce"}),
+    ),
+)
