@@ -14,6 +14,7 @@ from server.errors import (
     on_http_exception,
 )
 from server.middleware import ApiKeys, BodyLimit, RequestContext
+from server.openapi import DescribedAPI
 from server.routes import chat, completions, models, operations, tokens
 from server.state import ServerState
 from server.version import program_version
@@ -24,7 +25,7 @@ def create_app(state: ServerState) -> FastAPI:
     /ready.
     """
     settings = state.settings
-    app = FastAPI(
+    app = DescribedAPI(
         title="EggLM",
         version=program_version(),
         redirect_slashes=False,

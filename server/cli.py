@@ -17,8 +17,9 @@ app = typer.Typer(
     help="Serve a language model, compiled for this machine, behind an OpenAI-compatible API.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
 
@@ -44,6 +45,7 @@ def _default(value: object) -> str:
 Model = Annotated[
     str | None,
     typer.Argument(
+        metavar="MODEL",
         help=f"{Settings.model_fields['model'].description} [env: {env_name('model')}]",
         show_default=False,
     ),
@@ -66,7 +68,7 @@ SearchTimeLimit = Annotated[Number, _option("search_time_limit")]
 
 @app.callback(invoke_without_command=True)
 def root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit")] = False,
 ) -> None:
     if version:
         typer.echo(f"egglm {program_version()}")
@@ -118,7 +120,7 @@ def pull(model: Model = None, cache_dir: CacheDir = None) -> None:
 def compile_command(
     model: Model = None,
     report: Annotated[
-        Path | None, typer.Option("--report", help="Also write a report as a web page here.")
+        Path | None, typer.Option("--report", help="Also write a report as a web page here")
     ] = None,
     device: Device = None,
     threads: Threads = None,

@@ -10,8 +10,9 @@ import uvicorn
 import uvloop
 
 from engine.client import EngineClient
+from engine.config import EngineConfig
 from engine.messages import EngineInfo
-from models.registry import load
+from models.registry import loader
 from server.app import create_app
 from server.engine_handle import EngineHandle
 from server.fetch import (
@@ -43,8 +44,10 @@ def run_server(settings: Settings) -> int:
     """
     configure_logging(settings.log_level)
     try:
+        config = engine_config(settings, cache_folder(settings))
         with listen(settings.host, settings.port) as listener:
-            return uvloop.run(_serve(settings, listener))
+            uvloop.run(_serve(settings, config, listener))
+            return 0
     except Exception as error:
         message = user_message(error)
         if message is None:
@@ -53,24 +56,26 @@ def run_server(settings: Settings) -> int:
         return 1
 
 
-async def _serve(settings: Settings, listener: socket.socket) -> int:
+async def _serve(settings: Settings, config: EngineConfig, listener: socket.socket) -> None:
+    """Answers HTTP from now on, loads meanwhile; returns when a signal has ended it.
+
+    Raises what kept the model from loading.
+    """
     state = ServerState(settings, Metrics(served_names(settings)[0]))
-    config = uvicorn.Config(
-        create_app(state),
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        timeout_graceful_shutdown=GRACE_S,
+    http = HttpServer(
+        uvicorn.Config(
+            create_app(state),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=GRACE_S,
+        )
     )
-    http = HttpServer(config)
-    shutdown = Shutdown(state, http)
-    shutdown.listen_to_signals()
+    Shutdown(state, http).listen_to_signals()
     serving = asyncio.create_task(http.serve(sockets=[listener]))
-    starting = asyncio.create_task(_bring_up(state, listener))
+    starting = asyncio.create_task(_bring_up(state, config, listener))
+    starting.add_done_callback(functools.partial(_stop_if_failed, http))
     try:
-        await asyncio.wait({serving, starting}, return_when=asyncio.FIRST_COMPLETED)
-        if starting.done() and starting.exception() is not None:
-            http.should_exit = True
         await serving
         if starting.done():
             starting.result()
@@ -78,29 +83,30 @@ async def _serve(settings: Settings, listener: socket.socket) -> int:
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
         if state.model is not None:
-            await state.model.engine.close(0)
-    return 0
+            await state.model.engine.close()
 
 
-async def _bring_up(state: ServerState, listener: socket.socket) -> None:
+def _stop_if_failed(http: HttpServer, starting: asyncio.Task[None]) -> None:
+    if not starting.cancelled() and starting.exception() is not None:
+        http.should_exit = True
+
+
+async def _bring_up(state: ServerState, config: EngineConfig, listener: socket.socket) -> None:
     """Fetches, reads and compiles the model while HTTP already answers /health and /ready."""
     settings = state.settings
     state.loading = "fetching the model"
     path = await in_background(lambda: fetch_model(settings))
     state.loading = "reading the tokenizer"
     tokenizer, eos_token_ids = await in_background(lambda: read_text_side(path))
-    engine: EngineHandle = EngineClient(
-        functools.partial(load, path), engine_config(settings, cache_folder(settings))
-    )
-    state.model = ServedModel(
-        served_names(settings), tokenizer, engine, eos_token_ids, read_sampling_defaults(path)
-    )
+    engine: EngineHandle = EngineClient(loader(path), config)
+    names = served_names(settings)
+    defaults = read_sampling_defaults(path)
+    state.model = ServedModel(names, tokenizer, engine, eos_token_ids, defaults)
     state.metrics.watch(lambda: engine.stats)
     await engine.start()
     async with show_progress(engine):
-        await engine.wait_ready()
-    assert engine.info is not None
-    log.info("%s", announcement(state.model.name, engine.info, listener))
+        info = await engine.wait_ready()
+    log.info("%s", announcement(names[0], info, listener))
 
 
 def announcement(name: str, info: EngineInfo, listener: socket.socket) -> str:

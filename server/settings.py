@@ -56,77 +56,80 @@ class Settings(BaseSettings):
     model: str | None = Field(
         None,
         description="A model directory, a GGUF file, or org/name on the Hugging Face hub "
-        "[default: SmolLM2-135M-Instruct].",
+        "[default: SmolLM2-135M-Instruct]",
     )
-    host: str = Field("127.0.0.1", description="Address to listen on.")
-    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
+    host: str = Field("127.0.0.1", description="Address to listen on")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one")
     served_model_name: Names = Field(
-        [], description="Name of the model in the API, instead of its file's; several are aliases."
+        [], description="Name of the model in the API, instead of its file's; several are aliases"
     )
     device: Literal["auto", "native", "reference"] = Field(
-        "auto", description="Runtime: native (compiled C) or reference (NumPy, slow)."
+        "auto", description="Runtime: native (compiled C) or reference (NumPy, slow)"
     )
     threads: int | None = Field(
-        None, ge=1, le=1024, description="Compute threads [default: one a physical core]."
+        None, ge=1, le=1024, description="Compute threads [default: one a physical core]"
     )
     max_model_len: int | None = Field(
-        None, ge=2, description="Longest prompt and answer together [default: the model's]."
+        None, ge=2, description="Longest prompt and answer together [default: the model's]"
     )
     max_num_seqs: int = Field(
-        EngineConfig.max_num_seqs, ge=1, description="Most requests in one batch."
+        EngineConfig.max_num_seqs, ge=1, description="Most requests in one batch"
     )
     max_batch_tokens: int = Field(
-        EngineConfig.max_batch_tokens, ge=1, description="Most tokens in one step."
+        EngineConfig.max_batch_tokens, ge=1, description="Most tokens in one step"
     )
     max_queue: int = Field(
         EngineConfig.max_queue,
         ge=0,
-        description="Most requests waiting to run; more get 429. n choices count as n.",
+        description="Most requests waiting to run; more get 429. n choices count as n",
     )
     kv_cache_memory: Size | None = Field(
-        None, gt=0, description="Memory for the KV cache, such as 2GiB [default: by free memory]."
+        None, gt=0, description="Memory for the KV cache, such as 2GiB [default: by free memory]"
     )
     prefix_cache: bool = Field(
-        EngineConfig.prefix_cache, description="Reuse the KV cache of shared prompt starts."
+        EngineConfig.prefix_cache, description="Reuse the KV cache of shared prompt starts"
     )
     search_time_limit: float | None = Field(
-        None, ge=0, description="Most seconds that the compiler searches [default: no limit]."
+        None, ge=0, description="Most seconds that the compiler searches [default: no limit]"
     )
     cache_dir: Path | None = Field(
-        None, description="Where models and compiled programs are kept [default: user's cache]."
+        None, description="Where models and compiled programs are kept [default: user's cache]"
     )
-    api_key: Names = Field(
-        [], description="Key that clients must send; may be given several times."
-    )
+    api_key: Names = Field([], description="Key that clients must send; may be given several times")
     drain_timeout: float = Field(
-        30.0, ge=0, description="Seconds that running requests may take after SIGTERM."
+        30.0, ge=0, description="Seconds that running requests may take after SIGTERM"
     )
-    max_body_size: Size = Field(
-        32 * 2**20, gt=0, description="Largest request body, such as 32MiB."
-    )
+    max_body_size: Size = Field(32 * 2**20, gt=0, description="Largest request body, such as 32MiB")
     sse_keep_alive: float = Field(
-        5.0, gt=0, description="Seconds of silence after which a stream gets a comment."
+        5.0, gt=0, description="Seconds of silence after which a stream gets a comment"
     )
     metrics_compat: Literal["none", "vllm"] = Field(
-        "none", description="vllm: offer the metrics under vLLM's names too."
+        "none", description="vllm: offer the metrics under vLLM's names too"
     )
-    log_level: LogLevel = Field("info", description="debug, info, warning or error.")
+    log_level: LogLevel = Field("info", description="debug, info, warning or error")
+
+
+class SettingsError(Exception):
+    """Settings that contradict each other."""
 
 
 def engine_config(settings: Settings, cache_dir: Path) -> EngineConfig:
-    """The engine's part of the settings."""
-    return EngineConfig(
-        max_model_len=settings.max_model_len,
-        max_num_seqs=settings.max_num_seqs,
-        max_batch_tokens=settings.max_batch_tokens,
-        max_queue=settings.max_queue,
-        kv_memory_bytes=settings.kv_cache_memory,
-        threads=settings.threads,
-        device=settings.device,
-        cache_dir=cache_dir,
-        prefix_cache=settings.prefix_cache,
-        search_time_limit_s=settings.search_time_limit,
-    )
+    """The engine's part of the settings. Raises `SettingsError`."""
+    try:
+        return EngineConfig(
+            max_model_len=settings.max_model_len,
+            max_num_seqs=settings.max_num_seqs,
+            max_batch_tokens=settings.max_batch_tokens,
+            max_queue=settings.max_queue,
+            kv_memory_bytes=settings.kv_cache_memory,
+            threads=settings.threads,
+            device=settings.device,
+            cache_dir=cache_dir,
+            prefix_cache=settings.prefix_cache,
+            search_time_limit_s=settings.search_time_limit,
+        )
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
 
 
 def env_name(field: str) -> str:

@@ -98,4 +98,4 @@ class GenerationRequest(BaseModel):
 
 def field_error(param: str, message: str) -> PydanticCustomError:
     """A validation error about `param`, for checks that span fields."""
-    return PydanticCustomError("field", message, {"param": param})  # type: ignore[arg-type]
+    return PydanticCustomError("field", message, {"param": param})

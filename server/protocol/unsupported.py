@@ -4,11 +4,9 @@ Naming one gets a 400, since ignoring it would answer another question than the 
 that asks for nothing is let through. A name that is in no list is ignored, as OpenAI does.
 """
 
-from collections.abc import Mapping, Sequence
-
 from pydantic_core import PydanticCustomError
 
-Neutral = Mapping[str, Sequence[object]]
+Neutral = dict[str, tuple[object, ...]]
 """By field: the values beside null that ask for nothing."""
 
 COMMON: Neutral = {

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 
 import httpx
 import openai
@@ -198,6 +199,11 @@ def test_version(http: httpx.Client) -> None:
     assert set(http.get("/version").json()) == {"version"}
 
 
-def test_openapi_names_the_endpoints(http: httpx.Client) -> None:
-    paths = http.get("/openapi.json").json()["paths"]
-    assert {"/v1/completions", "/v1/chat/completions", "/v1/models"} <= paths.keys()
+def test_the_description_has_the_bodies(http: httpx.Client) -> None:
+    described = http.get("/openapi.json").json()
+    assert {"/v1/completions", "/v1/chat/completions", "/v1/models"} <= described["paths"].keys()
+    chat = described["components"]["schemas"]["ChatRequest"]
+    assert {"messages", "temperature", "top_logprobs"} <= chat["properties"].keys()
+    for reference in re.findall(r'"\$ref": "#/components/schemas/(\w+)"', json.dumps(described)):
+        assert reference in described["components"]["schemas"]
+    assert "swagger" in http.get("/docs").text

@@ -1,0 +1,5 @@
+"""`python -m server` is `egglm`."""
+
+from server.cli import main
+
+main()
