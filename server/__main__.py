@@ -2,4 +2,5 @@
 
 from server.cli import main
 
-main()
+if __name__ == "__main__":  # the engine's process, which is spawned, imports this module too
+    main()

@@ -5,8 +5,8 @@ import json
 import httpx
 import openai
 import pytest
-from conftest import ServedScript, ServeScript
 from scripted import CONTEXT, VOCAB_SIZE, ScriptedEngine
+from served import ServedScript, ServeScript
 
 COMPLETION = {"model": "tiny", "prompt": "x"}
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}

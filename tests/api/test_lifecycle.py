@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import openai
 import pytest
-from conftest import ServedScript, ServeScript, eventually
 from scripted import bytes_of
+from served import ServedScript, ServeScript, eventually
 
 from server.shutdown import Shutdown
 

@@ -7,9 +7,9 @@ import re
 import httpx
 import openai
 import pytest
-from conftest import ServedScript, ServeScript, eventually
 from prometheus_client.parser import text_string_to_metric_families
 from scripted import EOS, ScriptedEngine, bytes_of
+from served import ServedScript, ServeScript, eventually
 
 from engine.messages import Progress
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import httpx
 import openai
 import pytest
-from conftest import ServedScript
 from scripted import (
     BOS,
     END_OF_TURN,
@@ -16,6 +15,7 @@ from scripted import (
     bytes_of,
     whole,
 )
+from served import ServedScript
 
 from server.generation.defaults import SamplingDefaults, read_sampling_defaults
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import httpx
 import openai
 import pytest
-from conftest import ServedScript, ServeScript
 from scripted import EOS, ScriptedEngine, bytes_of, whole
+from served import ServedScript, ServeScript
 
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
 
