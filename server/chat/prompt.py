@@ -2,10 +2,13 @@
 
 import asyncio
 import json
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from server.protocol.chat import Conversation, Message
 from server.state import ServedModel
+
+Result = TypeVar("Result")
 
 LONG_TEXT_CHARS = 8192
 """Longer texts are rendered and tokenized on a thread: at about 1 µs a character, more would hold
@@ -13,15 +16,16 @@ up streams.
 """
 
 
-async def encode_text(model: ServedModel, text: str, add_special_tokens: bool) -> list[int]:
-    """Ids of `text`, with exactly one BOS where the model has one, even if the text starts with it
-    too.
-    """
+async def encode_texts(
+    model: ServedModel, texts: Sequence[str], add_special_tokens: bool
+) -> list[list[int]]:
+    """Ids of each text, with one BOS where the model has one, even if the text starts with it."""
 
-    def encode() -> list[int]:
-        return _single_bos(model, model.tokenizer.encode(text, add_special_tokens))
+    def encode() -> list[list[int]]:
+        encoded = (model.tokenizer.encode(text, add_special_tokens) for text in texts)
+        return [_single_bos(model, ids) for ids in encoded]
 
-    return encode() if len(text) <= LONG_TEXT_CHARS else await asyncio.to_thread(encode)
+    return await _off_loop_if_long(encode, sum(map(len, texts)))
 
 
 async def encode_chat(model: ServedModel, conversation: Conversation) -> list[int]:
@@ -34,9 +38,12 @@ async def encode_chat(model: ServedModel, conversation: Conversation) -> list[in
         text = render(model, conversation)
         return _single_bos(model, model.tokenizer.encode(text, conversation.add_special_tokens))
 
-    if sum(len(message.text) for message in conversation.messages) <= LONG_TEXT_CHARS:
-        return render_and_encode()
-    return await asyncio.to_thread(render_and_encode)
+    chars = sum(len(message.text) for message in conversation.messages)
+    return await _off_loop_if_long(render_and_encode, chars)
+
+
+async def _off_loop_if_long(run: Callable[[], Result], chars: int) -> Result:
+    return run() if chars <= LONG_TEXT_CHARS else await asyncio.to_thread(run)
 
 
 def render(model: ServedModel, conversation: Conversation) -> str:

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from server.chat.prompt import encode_text
+from server.chat.prompt import encode_texts
 from server.errors import invalid
 from server.formats.completion import CompletionFormat
 from server.generation.plan import (
@@ -18,8 +18,7 @@ from server.generation.plan import (
     sampling_params,
     text_options,
 )
-from server.protocol import completions as protocol
-from server.protocol.completions import CompletionRequest
+from server.protocol.completions import DEFAULT_MAX_TOKENS, CompletionRequest
 from server.protocol.parse import parse_body
 from server.routes.serve import model_for, record_of, send_answer
 from server.state import ServedModel
@@ -35,7 +34,7 @@ async def create_completion(request: Request) -> Response:
     params = sampling_params(
         body, model, logprobs=body.logprobs, prompt_logprobs=body.logprobs if body.echo else None
     )
-    prompts = [await _prompt(model, body, prompt) for prompt in body.prompt]
+    prompts = await _prompts(model, body)
     check_min_tokens(body, prompts)
     plan = GenerationPlan(
         record_of(request).request_id, prompts, body.n or 1, params, text_options(body, params)
@@ -44,15 +43,23 @@ async def create_completion(request: Request) -> Response:
     return await send_answer(request, model, plan, answer, bool(body.stream))
 
 
-async def _prompt(model: ServedModel, body: CompletionRequest, given: protocol.Prompt) -> Prompt:
-    if isinstance(given, str):
-        text = given
-        ids = await encode_text(model, text, body.add_special_tokens)
+async def _prompts(model: ServedModel, body: CompletionRequest) -> list[Prompt]:
+    """The prompts as token ids that fit. Raises `APIError` 400."""
+    texts = [prompt for prompt in body.prompt if isinstance(prompt, str)]
+    encoded = iter(await encode_texts(model, texts, body.add_special_tokens))
+    prompts = []
+    for given in body.prompt:
+        if isinstance(given, str):
+            text, ids = given, next(encoded)
+        else:
+            check_token_ids(model, given, "prompt")
+            text, ids = _text_of(model, given) if body.echo else "", given
         if not ids:
             raise invalid("prompt: it has no tokens.", "prompt")
-    else:
-        ids = given
-        check_token_ids(model, ids, "prompt")
-        text = model.tokenizer.decode(ids, skip_special_tokens=True) if body.echo else ""
-    room = room_for_answer(model, len(ids), body.token_limit, protocol.DEFAULT_MAX_TOKENS, "prompt")
-    return Prompt(ids, text, room)
+        room = room_for_answer(model, len(ids), body.token_limit, DEFAULT_MAX_TOKENS, "prompt")
+        prompts.append(Prompt(ids, text, room))
+    return prompts
+
+
+def _text_of(model: ServedModel, ids: list[int]) -> str:
+    return model.tokenizer.decode(ids, skip_special_tokens=True)

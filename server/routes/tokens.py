@@ -5,7 +5,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from server.chat.prompt import encode_chat, encode_text
+from server.chat.prompt import encode_chat, encode_texts
 from server.errors import invalid
 from server.protocol.parse import parse_body
 from server.protocol.tokens import (
@@ -27,7 +27,7 @@ async def tokenize(request: Request) -> Response:
     if form.messages is None:
         body = await parse_body(request, TokenizeTextRequest)
         model = state_of(request).model_named(body.model)
-        ids = await encode_text(model, body.prompt, body.add_special_tokens)
+        (ids,) = await encode_texts(model, [body.prompt], body.add_special_tokens)
     else:
         body = await parse_body(request, TokenizeChatRequest)
         model = state_of(request).model_named(body.model)
