@@ -21,9 +21,7 @@ from server.version import program_version
 
 
 def create_app(state: ServerState) -> FastAPI:
-    """The application that serves `state`; it may start before `state` has a model, and says so on
-    /ready.
-    """
+    """The application of `state`, which may get its model later; /ready tells."""
     settings = state.settings
     app = DescribedAPI(
         title="EggLM",

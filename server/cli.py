@@ -1,6 +1,4 @@
-"""The `egglm` command. Imports what a subcommand needs inside of it, so that `--help` answers at
-once.
-"""
+"""The `egglm` command. Subcommands import what they need, so that `--help` answers at once."""
 
 import sys
 from pathlib import Path

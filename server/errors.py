@@ -1,6 +1,4 @@
-"""Errors that clients see: the OpenAI error object with the right status, for every failure there
-is.
-"""
+"""Errors that clients see: the OpenAI error object with the right status."""
 
 from collections.abc import Mapping
 

@@ -35,9 +35,7 @@ def _cannot_listen(host: str, port: int, error: OSError) -> OSError:
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn without its own signal handling, which closes the socket before running requests have
-    ended.
-    """
+    """uvicorn without its signal handling, which closes the socket before requests have ended."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

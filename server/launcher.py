@@ -39,8 +39,9 @@ GRACE_S = 3
 
 
 def run_server(settings: Settings) -> int:
-    """Serves until a signal; returns the exit code. What a user can mend ends in one line on
-    standard error.
+    """Serves until a signal; returns the exit code.
+
+    What a user can mend ends in one line on standard error.
     """
     configure_logging(settings.log_level)
     try:

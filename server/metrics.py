@@ -117,9 +117,7 @@ class Metrics:
         self._responses.labels(path, str(status)).inc()
 
     def render(self, vllm_names: bool) -> bytes:
-        """The exposition in Prometheus' text format; with `vllm_names` each family of ours under
-        vLLM's name too.
-        """
+        """The text for Prometheus; with `vllm_names` each family under vLLM's name too."""
         text = generate_latest(self.registry)
         if vllm_names:
             renamed = CollectorRegistry(auto_describe=False)

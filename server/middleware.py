@@ -1,6 +1,4 @@
-"""Pure-ASGI middleware: request ids with one log line a request, API keys, and the body's size
-limit.
-"""
+"""Pure-ASGI middleware: request ids and log lines, API keys, the body's size limit."""
 
 import hashlib
 import hmac
@@ -28,9 +26,7 @@ _USABLE_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
 class RequestContext:
-    """Outermost: gives each request its id and record, answers what nobody caught, counts and logs
-    the outcome.
-    """
+    """Outermost: gives each request its id, answers what nobody caught, logs the outcome."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
@@ -101,9 +97,7 @@ class ApiKeys:
 
 
 class BodyLimit:
-    """Refuses a body above `limit_bytes` with 413: at once if it is announced, else while it
-    arrives.
-    """
+    """Refuses a body above `limit_bytes` with 413, before or while it arrives."""
 
     def __init__(self, app: ASGIApp, limit_bytes: int) -> None:
         self._app = app

@@ -18,9 +18,7 @@ POLL_S = 0.1
 
 @contextlib.asynccontextmanager
 async def show_progress(engine: EngineHandle) -> AsyncIterator[None]:
-    """Shows the engine's progress while the block runs: a bar on a terminal, else a log line a
-    stage.
-    """
+    """Shows progress while the block runs: a bar on a terminal, else a log line a stage."""
     watch = _draw_bar(engine) if sys.stderr.isatty() else _log_stages(engine)
     task = asyncio.create_task(watch)
     try:

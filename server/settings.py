@@ -22,9 +22,7 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12} | {
 
 
 def parse_size(value: object) -> object:
-    """`"512MiB"`, `"2GB"`, `"1.5g"` or a plain number as bytes. Anything else is left for pydantic
-    to refuse.
-    """
+    """Bytes of `"512MiB"`, `"2GB"`, `"1.5g"` or a plain number; pydantic refuses the rest."""
     if not isinstance(value, str):
         return value
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", value.lower())

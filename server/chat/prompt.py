@@ -62,8 +62,10 @@ def _single_bos(model: ServedModel, ids: list[int]) -> list[int]:
 
 
 def _for_template(message: Message) -> dict[str, Any]:
-    """The message as templates know it: a string as content, tool arguments as an object, OpenAI's
-    newer name `developer` for the system's role undone.
+    """The message as templates know it.
+
+    Its content is a string, tool arguments are an object, and OpenAI's newer name `developer` is
+    undone.
     """
     role = "system" if message.role == "developer" else message.role
     fields: dict[str, Any] = {"role": role, "content": message.text}
@@ -86,9 +88,7 @@ def _for_template(message: Message) -> dict[str, Any]:
 
 
 def _arguments(given: str | dict[str, Any]) -> object:
-    """Arguments come as a string of JSON; one that does not parse (the model cut it) goes through
-    as it is.
-    """
+    """Arguments as the object that their JSON says; as they are if the model cut them."""
     if isinstance(given, dict):
         return given
     try:

@@ -103,9 +103,7 @@ class CompletionFormat:
 
 
 def token_offsets(tokenizer: Tokenizer, ids: list[int]) -> list[int]:
-    """Where each token's text starts in the text of all, in characters; special tokens have no
-    width.
-    """
+    """Where each token starts in the text of all, in characters; special tokens have no width."""
     detokenizer = Detokenizer(tokenizer, skip_special_tokens=True)
     offsets = []
     position = 0

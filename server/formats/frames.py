@@ -1,6 +1,4 @@
-"""Server-sent events from parts that are encoded once a stream and parts that are encoded once a
-token.
-"""
+"""Server-sent events: what all chunks of a stream share is encoded once."""
 
 from typing import Any
 

@@ -12,9 +12,7 @@ MIN_LOGPROB = -9999.0
 
 
 def chat_logprobs(tokens: Iterable[TokenInText], names: TokenNames, top: int) -> dict[str, Any]:
-    """`{content: [{token, logprob, bytes, top_logprobs}], refusal}`, with `top` alternatives a
-    token.
-    """
+    """`{content: [{token, logprob, bytes, top_logprobs}], refusal}`; `top` alternatives each."""
     return {
         "content": [
             {

@@ -131,9 +131,7 @@ class ChoiceDecoder:
         return piece
 
     def _release_logprobs(self) -> list[TokenInText]:
-        """Logprobs of the tokens whose text is out; at the end, all but those that a stop string
-        cut off.
-        """
+        """Logprobs of tokens whose text is out; at the end all but those that a stop string cut."""
         waiting = self._unreleased
         ended = self.finish_reason is not None and self._matcher.matched is None
         released = []

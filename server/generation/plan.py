@@ -34,9 +34,7 @@ class GenerationPlan:
         return len(self.prompts) * self.n
 
     def params_of(self, index: int) -> SamplingParams:
-        """The parameters of one choice: its prompt's room, and a seed of its own where one is
-        given.
-        """
+        """One choice's parameters: its prompt's room, and a seed of its own if there is one."""
         seed = self.params.seed
         if seed is not None:
             seed = (seed + index % self.n) % 2**63
@@ -47,8 +45,7 @@ class GenerationPlan:
 def room_for_answer(
     model: ServedModel, prompt_tokens: int, asked: int | None, default: int | None, param: str
 ) -> int:
-    """New tokens that a prompt may get: what was asked for, else `default`, else the rest of the
-    context.
+    """New tokens a prompt may get: as asked, else `default`, else the rest of the context.
 
     Raises `APIError` 400 context_length_exceeded if the prompt leaves no room, or less than was
     asked for.

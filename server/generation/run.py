@@ -1,6 +1,4 @@
-"""A plan in flight: one engine request a choice, their pieces in one queue, and an end that always
-cleans up.
-"""
+"""A plan in flight: an engine request a choice, their pieces in one queue, a clean end."""
 
 import asyncio
 import itertools

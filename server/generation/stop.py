@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 
 class StopMatcher:
-    """Passes text on as it comes, except the part that may still turn out to be the start of a stop
-    string.
+    """Passes text on, but for the end that may still turn out to start a stop string.
 
     The match that ends first wins, and of those the longest: what is returned does not depend on
     how the text was cut into pieces.

@@ -7,9 +7,7 @@ from models.tokenizer import Tokenizer
 
 class TokenName(NamedTuple):
     text: str
-    """Its text; bytes that are not valid UTF-8 on their own are written as `\\xf0\\x9f`, as OpenAI
-    does.
-    """
+    """Its text; bytes that are not UTF-8 by themselves are written as `\\xf0\\x9f`."""
     raw: list[int]
     """Its raw bytes."""
 

@@ -1,3 +1,1 @@
-"""What clients send: pydantic models of request bodies, and how their errors become OpenAI error
-objects.
-"""
+"""What clients send: pydantic models of request bodies, and what their errors say."""

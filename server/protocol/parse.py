@@ -38,8 +38,9 @@ async def parse_body(request: Request, model: type[Model]) -> Model:
 
 
 def explain(error: ValidationError) -> APIError:
-    """The 400 for a failed validation: first field as `param`, at most ten problems, inputs cut
-    short.
+    """The 400 for a failed validation, with the first field as `param`.
+
+    It names at most ten problems, with their inputs cut short.
     """
     problems = error.errors(include_url=False)
     shown = problems[:MAX_REPORTED_ERRORS]
@@ -96,9 +97,7 @@ _UNION_TAGS = frozenset({"str", "int", "float", "bool", "dict", "list"})
 
 
 def field_path(location: Sequence[int | str]) -> str:
-    """`("messages", 0, "content")` as `messages[0].content`, without the tags that pydantic adds
-    for unions.
-    """
+    """`("messages", 0, "content")` as `messages[0].content`; tags of unions are left out."""
     path = ""
     for part in location:
         if isinstance(part, int):

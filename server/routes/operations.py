@@ -18,9 +18,7 @@ DEAD_ENGINE = frozenset({"failed", "restarting", "unresponsive"})
 
 @router.get("/health")
 async def health(request: Request) -> Response:
-    """Alive: 200 also while the model loads or drains, 503 once the engine has failed or fallen
-    silent.
-    """
+    """Alive: also while the model loads or drains, until the engine fails or falls silent."""
     state = state_of(request)
     engine = state.model.engine if state.model else None
     if engine is not None and engine.state in DEAD_ENGINE:
@@ -30,9 +28,7 @@ async def health(request: Request) -> Response:
 
 @router.get("/ready")
 async def ready(request: Request) -> Response:
-    """Accepting requests: 503 with the reason, and the progress of a start, until then and once
-    draining.
-    """
+    """Accepting requests; else 503 with the reason, and how far a start is."""
     status = readiness(state_of(request))
     return _json(status, 200 if status["status"] == "ready" else 503)
 
