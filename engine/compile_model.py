@@ -49,6 +49,7 @@ def compile_model(
     progress(Progress("load", 0, 1))
     graph = Graph()
     inputs = step_inputs(graph)
+    graph.set_dim("slots", pages * PAGE_SIZE)
     step = model.build(graph, inputs)
     runtime = _make_runtime(config, _Examples(inputs, pages))
     for tensor, loader in step.weights.items():
@@ -65,9 +66,9 @@ def compile_model(
         runtime.reserve(
             {"r": config.max_num_seqs, "o": config.max_logit_rows, "p": table, "slots": pages * PAGE_SIZE}
         )
-        progress(Progress("pack", 0, 1))
-        runtime.link_all()
-        progress(Progress("pack", 1, 1))
+    progress(Progress("pack", 0, 1))
+    runtime.settle()
+    progress(Progress("pack", 1, 1))
     return Compiled(runtime, inputs, step.logits, reports, found)
 
 

@@ -60,8 +60,6 @@ def build(graph: Graph, inputs: StepInputs, weights: WeightLoader) -> StepGraph:
 
     last = nn.gather_rows(x, inputs.out_rows)
     last = nn.rms_norm(last, weights.vector(graph, "model.norm", c.hidden_size), c.rms_norm_eps)
-    head = embedding
-    if not c.tie_word_embeddings:
-        head = weights.matrix(graph, "lm_head", c.vocab_size, c.hidden_size)
-    logits = nn.linear(last, head).output()
+    head = "model.embed_tokens" if c.tie_word_embeddings else "lm_head"
+    logits = nn.linear(last, weights.matrix(graph, head, c.vocab_size, c.hidden_size)).output()
     return StepGraph(logits, tuple(cache), weights.loaders)

@@ -9,6 +9,7 @@ import importlib.machinery
 import importlib.metadata
 import importlib.util
 import json
+import logging
 import sys
 from functools import cache
 from types import ModuleType
@@ -17,6 +18,7 @@ from typing import Any
 
 @cache
 def _bindings() -> ModuleType:
+    logging.getLogger("egglog").setLevel(logging.WARNING)  # it logs each command
     files = importlib.metadata.files("egglog") or []
     suffixes = tuple(importlib.machinery.EXTENSION_SUFFIXES)
     path = next(

@@ -154,6 +154,12 @@ class Graph:
         self.build_search_space(runtime, options)
         return self.search(runtime, options)
 
+    @property
+    def symbols(self) -> frozenset[str]:
+        """Names of all symbols in the shapes of its nodes."""
+        dims = {d for node in self.nodes for d in node.shape if isinstance(d, Dim)}
+        return frozenset(s for d in dims for s in d.symbols)
+
     def resolve(self, dims: Mapping[str, int] | None) -> dict[str, int]:
         """Symbols' values of one execution."""
         return {**self.dims, **(dims or {})}

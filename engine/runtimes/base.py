@@ -107,12 +107,17 @@ class Runtime(ABC):
             raise DataError(f"input {node.attrs[0]!r} has no data (inputs that are not persisted are consumed by execute)")
         return conform(node, found()) if callable(found) else found
 
+    def settle(self) -> None:
+        """Do now all that depends on weights alone, so that their loaders are needed no more."""
+
     # -- running -------------------------------------------------------------------------------------------------
 
     def execute(self, dims: Mapping[str, int] | None = None) -> None:
         """Run the program of the bucket that holds `dims` (symbols not given keep `Graph.set_dim`'s values)."""
         assert self._graph is not None
         known = self._graph.resolve(dims)
+        if missing := self._graph.symbols - known.keys():
+            raise DataError(f"execute: dims {', '.join(sorted(missing))} have no value")
         program = self.programs.programs[self.programs.find(known)]
         for node in self._graph.inputs:
             if node not in self._graph.persisted and node in self._data:

@@ -21,18 +21,34 @@ class ReferenceRuntime(Runtime):
     def __init__(self) -> None:
         super().__init__()
         self._values: dict[Node, Array] = {}
+        self._settled = False
         self._folded: dict[Phase, list[dict[int, Array]]] = {}
 
     def _changed(self, node: Node) -> None:
         if self._graph is not None and node in self._graph.persisted:
-            self._folded.clear()
+            self._prepare()
 
     def _prepare(self) -> None:
+        self._settled = False
         self._folded.clear()
+
+    def settle(self) -> None:
+        if self._settled:
+            return
+        self._settled = True
+        for program in self.programs.programs:
+            for phase in program.phases:
+                if phase not in self._folded:
+                    self._folded[phase] = [self._fold(phase, i) for i in range(phase.iterations)]
+                read = {c for i in phase.steps for c in i.inputs} & phase.space.externals.keys()
+                for node in {n for c in read for n in phase.space.externals[c]}:
+                    if callable(self._data.get(node)):
+                        self._data[node] = self.data(node)
 
     def _run(self, program: Program, dims: Mapping[str, int]) -> None:
         assert self._graph is not None
         self._values = {}
+        self.settle()
         for phase in program.phases:
             self._run_phase(phase, dims)
         for state, tensor in self._graph.updates.items():
@@ -40,8 +56,6 @@ class ReferenceRuntime(Runtime):
 
     def _run_phase(self, phase: Phase, dims: Mapping[str, int]) -> None:
         region = phase.space.region
-        if phase not in self._folded:
-            self._folded[phase] = [self._fold(phase, i) for i in range(phase.iterations)]
         for i, block in enumerate(region.blocks):
             known = dict(self._folded[phase][i])
             for instruction in phase.steps:

@@ -74,7 +74,7 @@ class Driver:
 
 
 def dims_array(symbols: Sequence[str], dims: Mapping[str, int]) -> Array:
-    return np.array([dims.get(s, 0) for s in symbols] or [0], np.int64)
+    return np.array([dims[s] for s in symbols] or [0], np.int64)
 
 
 def address_of(array: Array) -> int:

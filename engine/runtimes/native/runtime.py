@@ -84,7 +84,7 @@ class NativeRuntime(Runtime):
 
     def _attach(self, graph: Graph) -> None:
         self._graph = graph
-        self.symbols = sorted({s for n in graph.nodes for d in n.shape if not isinstance(d, int) for s in d.symbols})
+        self.symbols = sorted(graph.symbols)
 
     def _prepare(self) -> None:
         assert self._graph is not None
@@ -98,7 +98,7 @@ class NativeRuntime(Runtime):
         self._unlink()
         self.compile(self.programs.programs)
 
-    def link_all(self) -> None:
+    def settle(self) -> None:
         """Link every program for the reserved dims, and drop folded weights that none of them uses."""
         self.folds.forget_uses()
         for program in self.programs.programs:

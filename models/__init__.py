@@ -1,0 +1,1 @@
+"""Models: their files, tokenizers and graphs. Imports the engine's compiler and nothing of the serving side."""

@@ -1,0 +1,151 @@
+"""A model's weights under their Hugging Face names, whichever file they come from."""
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from engine.ops.base import Array
+from engine.quantized import QuantizedTensor
+from models.config import ModelConfig, from_gguf, from_json
+from models.errors import ModelFileError
+from models.gguf_file import GgufFile
+from models.gguf_quants import QuantFormat, convert
+from models.safetensors_file import SafetensorsFiles
+
+
+@dataclass(frozen=True)
+class Quantization:
+    bits: int
+    group: int
+    scale_dtype: np.dtype[Any]
+    has_minimum: bool
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """A tensor before it is read: `quantization` is None for float weights of `dtype`."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    quantization: Quantization | None = None
+
+
+class Checkpoint(Protocol):
+    """An open checkpoint. `info` and `tensor` raise `ModelFileError` for a tensor that is not there."""
+
+    path: Path
+    config: ModelConfig
+    size_bytes: int
+
+    def names(self) -> list[str]: ...
+    def info(self, name: str) -> TensorInfo: ...
+    def tensor(self, name: str) -> Array | QuantizedTensor: ...
+    def close(self) -> None: ...
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """The checkpoint in a Hugging Face directory or a GGUF file."""
+    if path.is_dir():
+        return DirectoryCheckpoint(path)
+    return GgufCheckpoint(path)
+
+
+class DirectoryCheckpoint:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = from_json(path)
+        self._files = SafetensorsFiles(path)
+        self.size_bytes = self._files.size_bytes
+
+    def names(self) -> list[str]:
+        return self._files.names()
+
+    def info(self, name: str) -> TensorInfo:
+        _require(self, name)
+        return TensorInfo(*self._files.describe(name))
+
+    def tensor(self, name: str) -> Array | QuantizedTensor:
+        _require(self, name)
+        return self._files.tensor(name)
+
+    def close(self) -> None:
+        self._files.close()
+
+
+_GGUF_NAMES = {
+    "token_embd": "model.embed_tokens",
+    "output": "lm_head",
+    "output_norm": "model.norm",
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+
+
+class GgufCheckpoint:
+    """A GGUF file. Llama files keep the rows of q and k in the order of interleaved rotary pairs; they are put back into
+    the order of split halves, as in the original checkpoint."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = GgufFile(path)
+        self._names = {_hugging_face_name(name): name for name in self._file.tensors}
+        config = from_gguf(path, self._file.metadata, "lm_head.weight" in self._names)
+        if "rope_freqs.weight" in self._file.tensors:
+            factors = self._file.raw("rope_freqs.weight").view(np.float32)
+            config = replace(config, rope_scaling={"rope_type": "factors", "factors": factors.tolist()})
+        self.config = config
+        self.size_bytes = path.stat().st_size
+
+    def names(self) -> list[str]:
+        return list(self._names)
+
+    def info(self, name: str) -> TensorInfo:
+        _require(self, name)
+        entry = self._file.tensors[self._names[name]]
+        if not isinstance(entry.kind, QuantFormat):
+            return TensorInfo(entry.shape, entry.kind)
+        form = entry.kind
+        q = Quantization(form.bits, form.group, np.dtype(form.scale), form.has_minimum)
+        return TensorInfo(entry.shape, np.dtype(np.float32), q)
+
+    def tensor(self, name: str) -> Array | QuantizedTensor:
+        _require(self, name)
+        entry, raw = self._file.tensors[self._names[name]], self._file.raw(self._names[name])
+        order = self._row_order(name, entry.shape)
+        if isinstance(entry.kind, QuantFormat):
+            quantized = convert(entry.kind, raw, entry.shape[0])
+            return quantized if order is None else quantized.rows(order)
+        plain = raw.view(entry.kind).reshape(entry.shape)
+        return plain if order is None else plain[order]
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _row_order(self, name: str, shape: tuple[int, ...]) -> Array | None:
+        if self.config.architecture != "llama" or not re.search(r"\.self_attn\.[qk]_proj\.weight$", name):
+            return None
+        rows = np.arange(shape[0]).reshape(-1, self.config.head_dim // 2, 2)
+        return rows.transpose(0, 2, 1).reshape(-1)
+
+
+def _hugging_face_name(name: str) -> str:
+    block = re.fullmatch(r"blk\.(\d+)\.(\w+)\.(\w+)", name)
+    if block and block[2] in _GGUF_NAMES:
+        return f"model.layers.{block[1]}.{_GGUF_NAMES[block[2]]}.{block[3]}"
+    stem, _, kind = name.rpartition(".")
+    return f"{_GGUF_NAMES[stem]}.{kind}" if stem in _GGUF_NAMES else name
+
+
+def _require(checkpoint: Checkpoint, name: str) -> None:
+    if name not in checkpoint.names():
+        raise ModelFileError(checkpoint.path, f"tensor {name!r} is missing")

@@ -1,0 +1,11 @@
+"""What can be wrong with model files."""
+
+from pathlib import Path
+
+
+class ModelFileError(Exception):
+    """A model's files cannot be served; the message names the file and what is wrong in it."""
+
+    def __init__(self, path: Path | str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path, self.problem = Path(path), problem

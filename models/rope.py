@@ -1,0 +1,44 @@
+"""Frequencies of rotary embeddings, with the scalings that stretch a model's context."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from engine.ops.base import Array
+from models.config import ModelConfig
+
+
+class RopeScalingError(ValueError):
+    """A rope scaling that is not known."""
+
+
+def inverse_frequencies(config: ModelConfig) -> Array:
+    """theta^(-2i/d), scaled as the config says: f64 [head_dim / 2]."""
+    d = config.head_dim
+    plain = config.rope_theta ** -(np.arange(0, d, 2, dtype=np.float64) / d)
+    scaling = config.rope_scaling
+    if scaling is None:
+        return plain
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    match kind:
+        case "default":
+            return plain
+        case "linear":
+            return plain / float(scaling["factor"])
+        case "llama3":
+            return _llama3(plain, scaling)
+        case "factors":
+            return plain / np.asarray(scaling["factors"], np.float64)
+    raise RopeScalingError(f"rope scaling {kind!r} is not supported (default, linear and llama3 are)")
+
+
+def _llama3(plain: Array, scaling: Mapping[str, Any]) -> Array:
+    """Llama 3.1's: long waves are divided by `factor`, short ones kept, and those between are blended."""
+    factor = float(scaling["factor"])
+    low, high = float(scaling["low_freq_factor"]), float(scaling["high_freq_factor"])
+    context = float(scaling["original_max_position_embeddings"])
+    turns = context * plain / (2 * math.pi)  # full turns within the original context
+    share = np.clip((turns - low) / (high - low), 0, 1)
+    return plain * (share + (1 - share) / factor)
