@@ -1,5 +1,7 @@
 """Log-probabilities of tokens, from raw logits."""
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,7 +12,8 @@ from engine.topk import top_ids
 def token_logprobs(logits: NDArray[np.float32], token_id: int, top: int) -> TokenLogprobs:
     """Log-softmax of `logits` [vocab] at `token_id` and at the `top` most likely tokens."""
     best = logits.max()
-    log_total = float(best) + float(np.log(np.exp(logits - best).sum(dtype=np.float64)))
+    shifted = logits - best
+    log_total = float(best) + math.log(np.exp(shifted, out=shifted).sum())
     value = logits[token_id]
     ids = top_ids(logits, top) if top else np.empty(0, np.int64)
     values = logits[ids].astype(np.float64) - log_total

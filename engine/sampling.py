@@ -19,7 +19,7 @@ _GREEDY_BELOW = 1e-5
 """Temperatures under this are taken as 0: scaled logits would leave the range of float32."""
 _FIRST_NUCLEUS = 256
 """How many of the best tokens are looked at first for top_p; four times as many in each retry."""
-_BLOCK = 64
+_COLUMN = 64
 
 
 class SamplingError(Exception):
@@ -102,7 +102,8 @@ class Sampler:
             row[self._output.ids] -= np.float32(
                 params.frequency_penalty
             ) * self._output.counts + np.float32(params.presence_penalty)
-        row[self._bias_ids] += self._bias
+        if len(self._bias):
+            row[self._bias_ids] += self._bias
         if self._masks_ends:
             row[self._masked] = -np.inf
         return row
@@ -127,12 +128,20 @@ class Sampler:
         return int(ids[_pick(weights, self._uniform())])
 
     def _pick_any(self, weights: NDArray[np.float32]) -> int:
-        """Draws from the whole vocabulary: first a block of 64 tokens, then a token of it."""
-        padded = np.zeros(-(-len(weights) // _BLOCK) * _BLOCK, np.float32)
-        padded[: len(weights)] = weights
-        blocks = padded.reshape(-1, _BLOCK)
-        block = _pick(blocks.sum(axis=1), self._uniform())
-        return block * _BLOCK + _pick(blocks[block], self._uniform())
+        """Draws from the whole vocabulary without a cumulative sum over it.
+
+        First one of the columns of [64, n/64], or the rest that fills no row, then a token of it.
+        """
+        columns = len(weights) // _COLUMN
+        table = weights[: columns * _COLUMN].reshape(_COLUMN, columns)
+        rest = weights[columns * _COLUMN :]
+        sums = np.empty(columns + 1, np.float32)
+        table.sum(axis=0, out=sums[:columns])
+        sums[columns] = rest.sum()
+        column = _pick(sums, self._uniform())
+        if column == columns:
+            return columns * _COLUMN + _pick(rest, self._uniform())
+        return column + columns * _pick(table[:, column], self._uniform())
 
     def _uniform(self) -> float:
         """The stream's next number in [0, 1), a multiple of 2**-53."""
@@ -170,7 +179,8 @@ def _choose(row: NDArray[np.float32], sampler: Sampler) -> int | Exception:
 def _weights(values: NDArray[np.float32], best: float, temperature: float) -> NDArray[np.float32]:
     """Probabilities over the probability of the best token."""
     scaled = values - np.float32(best)
-    scaled *= np.float32(1.0 / temperature)
+    if temperature != 1.0:
+        scaled *= np.float32(1.0 / temperature)
     np.exp(scaled, out=scaled)
     return scaled
 
@@ -180,7 +190,7 @@ def _nucleus(
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """The fewest best tokens whose probabilities reach `top_p`, best first, and their weights."""
     weights = _weights(row, best, temperature)
-    mass = top_p * float(weights.sum(dtype=np.float64))
+    mass = top_p * float(weights.sum())
     size = _FIRST_NUCLEUS
     while True:
         ids = top_ids(row, size)
@@ -199,7 +209,9 @@ def _nucleus_size(weights: NDArray[np.float32], mass: float) -> int:
 
 def _pick(weights: NDArray[np.float32], uniform: float) -> int:
     """Inverse of the cumulative distribution: an index drawn in proportion to `weights` [n]."""
-    cumulative = np.cumsum(weights, dtype=np.float64)
-    index = np.searchsorted(cumulative, uniform * cumulative[-1], side="right")
-    last = np.searchsorted(cumulative, cumulative[-1])
-    return int(min(index, last))
+    cumulative = weights.cumsum(dtype=np.float64)
+    total = cumulative[-1]
+    index = cumulative.searchsorted(uniform * total, side="right")
+    if index == len(weights):  # the product was rounded up to the total
+        index = cumulative.searchsorted(total)
+    return int(index)

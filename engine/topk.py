@@ -21,6 +21,5 @@ def top_ids(row: NDArray[np.float32], k: int) -> NDArray[np.int64]:
         bound = np.partition(maxima, groups - k)[groups - k]
     else:
         bound = np.partition(row, n - k)[n - k]
-    ids = np.flatnonzero(row >= bound)
-    best = np.argsort(-row[ids], kind="stable")[:k]
-    return ids[best]
+    ids: NDArray[np.int64] = (row >= bound).nonzero()[0]
+    return ids[(-row[ids]).argsort(kind="stable")[:k]]
