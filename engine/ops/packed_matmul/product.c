@@ -22,14 +22,14 @@ static inline f32x8 CAT(NAME, _column)(const uint8_t *restrict block, long at, i
 /* `rows` <= TILE rows times BLOCKS blocks of 8 outputs. */
 static inline __attribute__((always_inline)) void CAT(NAME, _tile)(
     f32x8 (*restrict sums)[BLOCKS], const float *restrict x, int rows, const uint8_t *const *restrict blocks) {
-  for (int r = 0; r < rows; r++)
-    for (int b = 0; b < BLOCKS; b++) sums[r][b] = (f32x8){0};
+  EGG_UNROLL for (int r = 0; r < rows; r++)
+    EGG_UNROLL for (int b = 0; b < BLOCKS; b++) sums[r][b] = (f32x8){0};
   for (long at = 0; at < (K + COLUMNS - 1) / COLUMNS; at++)
-    for (int e = 0; e < COLUMNS; e++) {
+    EGG_UNROLL for (int e = 0; e < COLUMNS; e++) {
       if (COLUMNS * at + e >= K) break;
-      for (int b = 0; b < BLOCKS; b++) {
+      EGG_UNROLL for (int b = 0; b < BLOCKS; b++) {
         const f32x8 w = CAT(NAME, _column)(blocks[b], at, e);
-        for (int r = 0; r < rows; r++) sums[r][b] = egg_fma(w, egg_spread(x[r * K + COLUMNS * at + e]), sums[r][b]);
+        EGG_UNROLL for (int r = 0; r < rows; r++) sums[r][b] = egg_fma(w, egg_spread(x[r * K + COLUMNS * at + e]), sums[r][b]);
       }
     }
 }

@@ -20,38 +20,38 @@ static inline f32x8 CAT(NAME, _add)(f32x8 sum, i32x8 product, const uint8_t *res
 
 /* One row times BLOCKS blocks of 8 outputs. */
 static inline void CAT(NAME, _row)(f32x8 *restrict sums, const uint8_t *restrict row, const uint8_t *const *restrict blocks) {
-  for (int b = 0; b < BLOCKS; b++) sums[b] = (f32x8){0};
+  EGG_UNROLL for (int b = 0; b < BLOCKS; b++) sums[b] = (f32x8){0};
   for (long g = 0; g < GROUPS; g++) {
     const int16_t *restrict x = (const int16_t *)row + g * G;
     i32x8 product[BLOCKS];
-    for (int b = 0; b < BLOCKS; b++) product[b] = (i32x8){0};
-    for (int v = 0; v < CODE_VECTORS; v++)
-      for (int j = 0; j < 16 / BITS; j++) {
+    EGG_UNROLL for (int b = 0; b < BLOCKS; b++) product[b] = (i32x8){0};
+    EGG_UNROLL for (int v = 0; v < CODE_VECTORS; v++)
+      EGG_UNROLL for (int j = 0; j < 16 / BITS; j++) {
         const i16x16 pair = egg_spread_pair(x + (v * (16 / BITS) + j) * 2);
-        for (int b = 0; b < BLOCKS; b++)
+        EGG_UNROLL for (int b = 0; b < BLOCKS; b++)
           product[b] += egg_madd(egg_codes(egg_load_i16x16(blocks[b] + g * GROUP_BYTES + 32 * v), BITS, j), pair);
       }
-    for (int b = 0; b < BLOCKS; b++) sums[b] = CAT(NAME, _add)(sums[b], product[b], blocks[b] + g * GROUP_BYTES, row, g);
+    EGG_UNROLL for (int b = 0; b < BLOCKS; b++) sums[b] = CAT(NAME, _add)(sums[b], product[b], blocks[b] + g * GROUP_BYTES, row, g);
   }
 }
 
 /* `rows` <= TILE rows times two blocks whose codes are unpacked to codes[block][k / 2]. */
 static inline __attribute__((always_inline)) void CAT(NAME, _tile)(
     f32x8 (*restrict sums)[2], const uint8_t *restrict first, int rows, const i16x16 *restrict codes, const uint8_t *const *restrict blocks) {
-  for (int r = 0; r < rows; r++) sums[r][0] = sums[r][1] = (f32x8){0};
+  EGG_UNROLL for (int r = 0; r < rows; r++) sums[r][0] = sums[r][1] = (f32x8){0};
   for (long g = 0; g < GROUPS; g++) {
     i32x8 product[TILE][2];
-    for (int r = 0; r < rows; r++) product[r][0] = product[r][1] = (i32x8){0};
+    EGG_UNROLL for (int r = 0; r < rows; r++) product[r][0] = product[r][1] = (i32x8){0};
     for (int pair = 0; pair < G / 2; pair++) {
       const i16x16 w0 = codes[g * (G / 2) + pair], w1 = codes[K / 2 + g * (G / 2) + pair];
-      for (int r = 0; r < rows; r++) {
+      EGG_UNROLL for (int r = 0; r < rows; r++) {
         const i16x16 x = egg_spread_pair((const int16_t *)(first + r * ROW_BYTES) + g * G + 2 * pair);
         product[r][0] += egg_madd(w0, x);
         product[r][1] += egg_madd(w1, x);
       }
     }
-    for (int r = 0; r < rows; r++)
-      for (int b = 0; b < 2; b++)
+    EGG_UNROLL for (int r = 0; r < rows; r++)
+      EGG_UNROLL for (int b = 0; b < 2; b++)
         sums[r][b] = CAT(NAME, _add)(sums[r][b], product[r][b], blocks[b] + g * GROUP_BYTES, first + r * ROW_BYTES, g);
   }
 }
@@ -59,8 +59,8 @@ static inline __attribute__((always_inline)) void CAT(NAME, _tile)(
 /* The codes of one block as vectors of 16-bit numbers, in order of k. */
 static inline void CAT(NAME, _unpack)(i16x16 *restrict codes, const uint8_t *restrict block) {
   for (long g = 0; g < GROUPS; g++)
-    for (int v = 0; v < CODE_VECTORS; v++) {
+    EGG_UNROLL for (int v = 0; v < CODE_VECTORS; v++) {
       const i16x16 packed = egg_load_i16x16(block + g * GROUP_BYTES + 32 * v);
-      for (int j = 0; j < 16 / BITS; j++) *codes++ = egg_codes(packed, BITS, j);
+      EGG_UNROLL for (int j = 0; j < 16 / BITS; j++) *codes++ = egg_codes(packed, BITS, j);
     }
 }

@@ -15,6 +15,9 @@
 #define EGG_CAT(a, b) EGG_CAT_(a, b)
 #define CAT(a, b) EGG_CAT(a, b)
 
+/* Before a loop of few iterations whose arrays must stay in registers. */
+#define EGG_UNROLL _Pragma("GCC unroll 16")
+
 /* One thread's view of the running op. */
 typedef struct egg_ctx {
   int thread, threads;
