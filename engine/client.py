@@ -63,13 +63,14 @@ class EngineClient:
         self.progress: Progress | None = None
         """How far loading is; None when it is done."""
         self.failure: str | None = None
-        """Why the last process ended, in one line."""
+        """Why the last process ended, in one line; None again when the next one is ready."""
         self._load_model = load_model
         self._make_runner = make_runner
         self._state: State = "starting"
         self._settled = asyncio.Event()
         self._link: EngineLink | None = None
         self._inboxes: dict[str, Inbox] = {}
+        self._cause: str | None = None
         self._stats = Stats()
         self._past = Counters()
         self._silent_s = 0.0
@@ -181,6 +182,7 @@ class EngineClient:
             self._link = None
 
     def _spawn(self) -> EngineLink:
+        self._cause = None
         self._silent_s = self._stalled_s = 0.0
         self._link = EngineLink(self._load_model, self.config, self._make_runner)
         return self._link
@@ -189,9 +191,8 @@ class EngineClient:
         try:
             delay_s = _FIRST_DELAY_S
             while True:
-                self.failure = None
                 served_s = await self._follow(link)
-                self.failure = self.failure or link.ending()
+                self.failure = self._cause or link.ending()
                 await link.stop(0.0)
                 self._link = None
                 self._past += self._stats.counters
@@ -242,7 +243,7 @@ class EngineClient:
             stuck_s = max(self._silent_s, self._stalled_s)
             if ready_at < math.inf and stuck_s > self.config.hang_limit_s:
                 logger.error("engine stuck for %.0f s, killing it", stuck_s)
-                self.failure = f"no sign of progress for {stuck_s:.0f} s"
+                self._cause = f"no sign of progress for {stuck_s:.0f} s"
                 link.kill()
                 self._silent_s = self._stalled_s = 0.0
         return monotonic() - ready_at
@@ -259,10 +260,10 @@ class EngineClient:
         elif isinstance(message, Progress):
             self.progress = message
         elif isinstance(message, Failed):
-            self.failure = message.message
+            self._cause = message.message
         else:
             self.info = message.info
-            self.progress = None
+            self.progress = self.failure = None
             if self._state != "draining":
                 self._state = "ready"
                 self._settled.set()

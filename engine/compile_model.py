@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,7 +10,8 @@ from engine.compiler import artifact
 from engine.compiler.dtype import DType
 from engine.compiler.graph import Graph
 from engine.compiler.options import CompileOptions, DimBucket
-from engine.compiler.search import BucketReport, search
+from engine.compiler.report import BucketReport
+from engine.compiler.search import search
 from engine.compiler.shape import symbol
 from engine.compiler.tensor import Tensor
 from engine.config import EngineConfig
@@ -26,7 +27,7 @@ from engine.runtimes.toolchain import ToolchainError
 
 log = logging.getLogger(__name__)
 _TIMED_CONTEXT = 256  # tokens of context at which candidates are timed
-_SEARCH_S = 25.0
+_SEARCH_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def _options(config: EngineConfig, pages: int) -> CompileOptions:
     limits = [n for n in (1, 4, 16, 64) if n < config.max_batch_tokens] + [config.max_batch_tokens]
     lows = [1, *(n + 1 for n in limits[:-1])]
     buckets = tuple(
-        DimBucket(low, high, high) for low, high in zip(lows, limits, strict=True)
+        DimBucket(low, high, min(high, 256)) for low, high in zip(lows, limits, strict=True)
     )
 
     def others(dims: Mapping[str, int]) -> dict[str, int]:
@@ -177,7 +178,7 @@ def _programs(
         for library in libraries:
             runtime.library.open(library)
         runtime.load(graph, programs)
-        return [BucketReport(**d) for d in details], True
+        return [BucketReport.from_json(d) for d in details], True
     except FileNotFoundError:
         pass
     except artifact.ArtifactError as error:
@@ -189,5 +190,5 @@ def _programs(
     used = runtime.library.files(
         source_of(i, runtime.c_symbols, p.fixed) for p in programs.programs for f in p.phases for i in f.steps
     )
-    artifact.save(path, key, programs, used, [asdict(r) for r in reports])
+    artifact.save(path, key, programs, used, [r.as_json() for r in reports])
     return reports, False

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from engine.batch import Batch
 from engine.compile_model import compile_model
+from engine.compiler.report import BucketReport
 from engine.config import EngineConfig
 from engine.kv_cache import PAGE_SIZE
 from engine.messages import EngineInfo, Progress
@@ -93,6 +94,16 @@ class Runner:
             workspace_bytes=runtime.arena_bytes if isinstance(runtime, NativeRuntime) else 0,
         )
         log.info("ready in %.1f s", perf_counter() - start)
+
+    @property
+    def reports(self) -> list[BucketReport]:
+        """What the search saw, a report a bucket."""
+        return self._compiled.reports
+
+    @property
+    def from_artifact(self) -> bool:
+        """Whether the programs are those of an earlier search."""
+        return self._compiled.from_artifact
 
     def step(self, batch: Batch) -> NDArray[np.float32]:
         """Logits f32 [o, vocab], valid until the next step."""

@@ -6,9 +6,7 @@ whole programs timed, in generations of mutants of the best, interleaved, and co
 """
 
 import random
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 from time import perf_counter
@@ -20,15 +18,16 @@ from engine.compiler.extract import CyclicChoice, Extractor, Genome, Instruction
 from engine.compiler.graph import Graph
 from engine.compiler.options import CompileOptions, DimBucket
 from engine.compiler.program import CompiledPrograms, Phase, Program
+from engine.compiler.report import BucketReport, op_rows
 from engine.compiler.space import RegionSpace
 from engine.ops.base import Array, Kernel
 from engine.runtimes.base import Roofline, Runtime
 
 Dims = Mapping[str, int]
 Report = Callable[[str, int, int], None]
-_SAMPLES = 200  # mutants ranked by the model in one round
+_SAMPLES = 100  # mutants ranked by the model in one round
 _LEADERS = 8  # of them, whose instructions are timed
-_ROUNDS = 12
+_ROUNDS = 6
 _TOLERANCE = 2e-3  # difference of two candidates' outputs, relative to the largest output
 
 
@@ -54,23 +53,9 @@ class Profiler(Protocol):
         """(least seconds of `trials` runs, outputs by name); raises `TimeoutError`, `MemoryError` or `ValueError`."""
         ...
 
-
-@dataclass
-class BucketReport:
-    """What the search of one bucket saw."""
-
-    name: str
-    classes: int = 0
-    nodes: int = 0
-    candidates: float = 0.0
-    ranked: int = 0
-    timed_ops: int = 0
-    timed_programs: int = 0
-    rejected: Counter[str] = field(default_factory=Counter)
-    first_s: float = 0.0
-    best_s: float = 0.0
-    search_s: float = 0.0
-    op_seconds: dict[str, float] = field(default_factory=dict)
+    def time_ops(self, program: Program) -> Sequence[float]:
+        """Seconds of each op of a program as part of it, summed over its region's iterations."""
+        ...
 
 
 def search(
@@ -88,7 +73,7 @@ def search(
     buckets = list(combinations(options))
     programs, reports = [], []
     extractors = [Extractor(region) for region in space.regions]
-    profiler = runtime.profiler(graph)
+    profiler = runtime.profiler(graph, options)
     for at, bucket in enumerate(buckets):
         share = (deadline - perf_counter()) / (len(buckets) - at)
         dims = {**graph.dims, **options.dims_at(bucket)}
@@ -137,8 +122,8 @@ class _BucketSearch:
         self.bucket, self.dims, self.deadline = bucket, dims, deadline
         self.measured: dict[str, float] = {}
         self.profiler = profiler
-        empty = Program(bucket, dims, ())
-        self.report = BucketReport(empty.name)
+        self.guessed: dict[str, float] = {}
+        self.report = BucketReport(Program(bucket, dims, ()).name, dict(dims))
 
     def run(self) -> Program:
         start = perf_counter()
@@ -153,19 +138,19 @@ class _BucketSearch:
         else:
             best = self._time_programs(first, self.profiler)
         self.report.search_s = perf_counter() - start
-        self.report.op_seconds = {
-            i.key: self.measured[i.key]
-            for phase in best.phases
-            for i in phase.steps
-            if i.key in self.measured
-        }
+        if self.profiler is not None:
+            self.report.rows = op_rows(best, self.profiler.time_ops(best))
         return best
 
     def _cost(self, instruction: Instruction) -> float:
         if instruction.constant:
             return 0.0
-        known = self.measured.get(instruction.key)
-        return known if known is not None else roofline_s(instruction, self.dims, self.runtime.roofline)
+        key = instruction.key
+        if key in self.measured:
+            return self.measured[key]
+        if key not in self.guessed:
+            self.guessed[key] = roofline_s(instruction, self.dims, self.runtime.roofline)
+        return self.guessed[key]
 
     def _total(self, extractor: Extractor, genome: Genome) -> float:
         return sum(self._cost(i) for i in extractor.instructions(genome))

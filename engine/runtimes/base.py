@@ -9,13 +9,15 @@ import numpy as np
 
 from engine.compiler.dtype import DType
 from engine.compiler.graph import Graph, Node
+from engine.compiler.options import CompileOptions
 from engine.compiler.program import CompiledPrograms, Program
 from engine.compiler.shape import Shape, evaluate
 from engine.compiler.tensor import Tensor
 from engine.ops.base import Array, Spec
 
 if TYPE_CHECKING:
-    from engine.compiler.search import BucketReport, Profiler
+    from engine.compiler.report import BucketReport
+    from engine.compiler.search import Profiler
 
 Loader = Callable[[], Array]
 
@@ -47,9 +49,9 @@ class Runtime(ABC):
         self._programs: CompiledPrograms | None = None
         self.reports: list[BucketReport] = []
 
-    def profiler(self, graph: Graph) -> "Profiler | None":
+    def profiler(self, graph: Graph, options: CompileOptions) -> "Profiler | None":
         """How to time candidates on this runtime; None where there is nothing to choose by time."""
-        del graph
+        del graph, options
         return None
 
     @property

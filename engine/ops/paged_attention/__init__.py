@@ -72,11 +72,16 @@ def _source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
         ("D", d),
         ("PAGE", call.params[2]),
         ("SCALE", f"{float(call.params[3])!r}f"),
-        ("QUERIES", "8"),
     )
     return Source(template(__file__), macros)
 
 
+# Query tokens a claim, and how many of the query heads that share a KV head: all, or one for more claims.
+VARIANTS = (
+    (("QUERIES", "8"), ("GROUP", "SHARED")),
+    (("QUERIES", "8"), ("GROUP", "1")),
+    (("QUERIES", "32"), ("GROUP", "SHARED")),
+)
 OPS = (
     Op("PagedAttention", _SORTS, 6, _spec, _meaning),
     Kernel(
@@ -87,6 +92,7 @@ OPS = (
         _meaning,
         source=_source,
         counts=_counts,
+        variants=VARIANTS,
         supersedes=frozenset({"Reduce"}),
     ),
 )

@@ -50,7 +50,7 @@ static inline uint16_t egg_f32_to_bf16(float x) {
    2^f by its Taylor polynomial, 2^n by two factors, so that results in the subnormal range are right too. */
 static inline float egg_exp2f(float x) {
   const float clamped = x < -151.0f ? -151.0f : x > 129.0f ? 129.0f : x;
-  const float n = __builtin_rintf(clamped), f = clamped - n;
+  const float n = (clamped + 0x1.8p23f) - 0x1.8p23f, f = clamped - n; /* n is the nearest whole number */
   float p = 1.5252734e-5f;
   p = p * f + 1.5403530e-4f;
   p = p * f + 1.3333558e-3f;
@@ -77,16 +77,6 @@ static inline float egg_rms_scale(const float *restrict x, long k, float eps) {
   float total = 0;
   for (int l = 0; l < 8; l++) total += lanes[l];
   return 1.0f / sqrtf(total * (1.0f / (float)k) + eps);
-}
-
-/* Sum of x[i] * y[i], in 8 lanes (i modulo 8) that are added in order. */
-static inline float egg_dot(const float *restrict x, const float *restrict y, long n) {
-  float lanes[8] = {0};
-  long i = 0;
-  for (; i + 8 <= n; i += 8)
-    for (int l = 0; l < 8; l++) lanes[l] += x[i + l] * y[i + l];
-  for (; i < n; i++) lanes[i & 7] += x[i] * y[i];
-  return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
 }
 
 static inline void egg_f16_to_f32(float *restrict y, const uint16_t *restrict x, long n) {
@@ -198,6 +188,39 @@ static inline void egg_quantize_row(uint8_t *restrict out, const float *restrict
     }
     scales[group] = scale;
     sums[group] = (float)sum * scale;
+  }
+}
+
+/* Lane j of the result is the sum of the lanes of v[j], added pairwise. */
+static inline f32x8 egg_sums_of_lanes(const f32x8 *v) {
+#define EGG_SHUFFLE __builtin_shufflevector
+  f32x8 pairs[4], fours[2];
+  EGG_UNROLL for (int i = 0; i < 4; i++)
+    pairs[i] = EGG_SHUFFLE(v[2 * i], v[2 * i + 1], 0, 8, 1, 9, 4, 12, 5, 13) + EGG_SHUFFLE(v[2 * i], v[2 * i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+  EGG_UNROLL for (int i = 0; i < 2; i++)
+    fours[i] = EGG_SHUFFLE(pairs[2 * i], pairs[2 * i + 1], 0, 1, 8, 9, 4, 5, 12, 13) + EGG_SHUFFLE(pairs[2 * i], pairs[2 * i + 1], 2, 3, 10, 11, 6, 7, 14, 15);
+  return EGG_SHUFFLE(fours[0], fours[1], 0, 1, 2, 3, 8, 9, 10, 11) + EGG_SHUFFLE(fours[0], fours[1], 4, 5, 6, 7, 12, 13, 14, 15);
+#undef EGG_SHUFFLE
+}
+
+/* n numbers as vectors, the last one padded with zeros. */
+static inline void egg_pad_f32x8(f32x8 *restrict y, const float *restrict x, long n) {
+  long i = 0;
+  for (; i + 8 <= n; i += 8) y[i / 8] = egg_load_f32x8(x + i);
+  if (i < n) {
+    float rest[8] = {0};
+    for (long l = i; l < n; l++) rest[l - i] = x[l];
+    y[i / 8] = egg_load_f32x8(rest);
+  }
+}
+
+static inline void egg_pad_f16x8(f32x8 *restrict y, const uint16_t *restrict x, long n) {
+  long i = 0;
+  for (; i + 8 <= n; i += 8) y[i / 8] = egg_load_f16x8(x + i);
+  if (i < n) {
+    float rest[8] = {0};
+    egg_f16_to_f32(rest, x + i, n - i);
+    y[i / 8] = egg_load_f32x8(rest);
   }
 }
 

@@ -19,12 +19,13 @@ from engine.runtimes.native.linking import Slots, assemble
 if TYPE_CHECKING:
     from engine.runtimes.native.runtime import NativeRuntime
 
+_STEADY_S = 0.3  # a program that takes longer is timed once
 _SLOW_S = 0.02  # an op that takes longer in one iteration is not run for all of them
 
 
 class NativeProfiler:
-    def __init__(self, runtime: "NativeRuntime") -> None:
-        self._runtime = runtime
+    def __init__(self, runtime: "NativeRuntime", max_memory_bytes: int | None) -> None:
+        self._runtime, self._max_memory_bytes = runtime, max_memory_bytes
         self._ready: Mapping[str, int] | None = None
 
     def time_instructions(
@@ -67,18 +68,34 @@ class NativeProfiler:
         self, program: Program, trials: int, timeout_s: float
     ) -> tuple[float, dict[str, Array]]:
         runtime = self._runtime
-        runtime.compile((program,))
         self._prepare(program.dims)
+        needed = runtime.lay_out(program).size
+        if self._max_memory_bytes is not None and needed > self._max_memory_bytes:
+            raise MemoryError(f"{needed} bytes of buffers")
+        runtime.compile((program,))
         linked = runtime.link(program)
         dims = dims_array(runtime.symbols, program.dims)
-        if runtime.driver.seconds(linked.program, dims) > timeout_s:
-            raise TimeoutError
+        first = runtime.driver.seconds(linked.program, dims)
+        if first > timeout_s:
+            raise TimeoutError(f"{first:.2f} s")
         outputs = runtime.read_outputs(linked, program.dims)
         if not all(np.isfinite(x.astype(np.float32)).all() for x in outputs.values()):
             raise ValueError("not finite")
-        seconds = min(runtime.driver.seconds(linked.program, dims) for _ in range(trials))
+        # A long run is steady by itself.
+        repeats = trials if first < _STEADY_S else 1
+        seconds = min(runtime.driver.seconds(linked.program, dims) for _ in range(repeats))
         runtime.unlink(program)
         return seconds, outputs
+
+    def time_ops(self, program: Program) -> list[float]:
+        runtime = self._runtime
+        self._prepare(program.dims)
+        linked = runtime.link(program)
+        dims = dims_array(runtime.symbols, program.dims)
+        ops = sum(len(phase.steps) for phase in program.phases)
+        seconds = runtime.driver.op_seconds(linked.program, dims, ops)
+        runtime.unlink(program)
+        return [float(s) for s in seconds]
 
     def _prepare(self, dims: Mapping[str, int]) -> None:
         """Put example inputs of these dims in place."""

@@ -13,6 +13,7 @@ import psutil
 from engine.compiler.dtype import DType
 from engine.compiler.extract import Instruction
 from engine.compiler.graph import Graph, Node
+from engine.compiler.options import CompileOptions
 from engine.compiler.program import Phase, Program
 from engine.compiler.search import Profiler
 from engine.compiler.shape import evaluate, substitute
@@ -78,9 +79,9 @@ class NativeRuntime(Runtime):
 
     # -- getting ready -------------------------------------------------------------------------------------------
 
-    def profiler(self, graph: Graph) -> Profiler:
+    def profiler(self, graph: Graph, options: CompileOptions) -> Profiler:
         self._attach(graph)
-        return NativeProfiler(self)
+        return NativeProfiler(self, options.max_memory_bytes)
 
     def _attach(self, graph: Graph) -> None:
         self._graph = graph
@@ -162,11 +163,15 @@ class NativeRuntime(Runtime):
     def _capacity_of(self, program: Program) -> dict[str, int]:
         return {**self._capacity, **{s: b.max for s, b in program.bucket.items()}}
 
+    def lay_out(self, program: Program) -> Layout:
+        """Where a program's values will lie, for the largest dims that it will run at."""
+        assert self._graph is not None
+        return lay_out(program, self._graph, self._capacity_of(program))
+
     def link(self, program: Program) -> "_Linked":
         """A program's tables, made when it first runs."""
         if program not in self._linked:
-            assert self._graph is not None
-            layout = lay_out(program, self._graph, self._capacity_of(program))
+            layout = self.lay_out(program)
             if layout.size > self._arena.nbytes:
                 self._arena = self.driver.array(layout.size)
                 self._unlink()
