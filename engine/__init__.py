@@ -25,7 +25,7 @@ _HOME = {
     "ReferenceRuntime": "engine.runtimes.reference",
     "Tensor": "engine.compiler.tensor",
 }
-__all__ = list(_HOME)  # noqa: PLE0605
+__all__ = list(_HOME)
 
 
 def __getattr__(name: str) -> Any:

@@ -65,7 +65,12 @@ def compile_model(
     if isinstance(runtime, NativeRuntime):
         table = min(-(-max_model_len // PAGE_SIZE), pages)
         runtime.reserve(
-            {"r": config.max_num_seqs, "o": config.max_logit_rows, "p": table, "slots": pages * PAGE_SIZE}
+            {
+                "r": config.max_num_seqs,
+                "o": config.max_logit_rows,
+                "p": table,
+                "slots": pages * PAGE_SIZE,
+            }
         )
     progress(Progress("pack", 0, 1))
     runtime.settle()
@@ -119,7 +124,9 @@ def _options(config: EngineConfig, pages: int) -> CompileOptions:
         }
 
     return CompileOptions(
-        search_time_limit=config.search_time_limit_s if config.search_time_limit_s is not None else _SEARCH_S,
+        search_time_limit=config.search_time_limit_s
+        if config.search_time_limit_s is not None
+        else _SEARCH_S,
         search_graph_limit=12,
         generation_size=4,
         profile_timeout=30.0,
@@ -168,7 +175,9 @@ def _programs(
 ) -> tuple[list[BucketReport], bool]:
     """Load programs into the runtime; returns what the search saw, and whether it was a saved one."""
     if not isinstance(runtime, NativeRuntime):
-        graph.compile(runtime, CompileOptions(profile_dims={"t": 16, "r": 1, "p": 4, "o": 1, "slots": 64}))
+        graph.compile(
+            runtime, CompileOptions(profile_dims={"t": 16, "r": 1, "p": 4, "o": 1, "slots": 64})
+        )
         return runtime.reports, False
     space = graph.build_search_space(runtime, options)
     key = artifact.key_of(graph, options, runtime.device)
@@ -184,11 +193,17 @@ def _programs(
     except artifact.ArtifactError as error:
         log.warning("the saved program %s is rebuilt: %s", path.name, error)
     programs, reports = search(
-        graph, runtime, options, report=lambda stage, done, total: progress(Progress(stage, done, total))
+        graph,
+        runtime,
+        options,
+        report=lambda stage, done, total: progress(Progress(stage, done, total)),
     )
     runtime.load(graph, programs)
     used = runtime.library.files(
-        source_of(i, runtime.c_symbols, p.fixed) for p in programs.programs for f in p.phases for i in f.steps
+        source_of(i, runtime.c_symbols, p.fixed)
+        for p in programs.programs
+        for f in p.phases
+        for i in f.steps
     )
     artifact.save(path, key, programs, used, [r.as_json() for r in reports])
     return reports, False

@@ -36,7 +36,9 @@ class QuantizedTensor:
         if self.bits == 4:
             codes = np.stack([codes & 15, codes >> 4], axis=-1)
         n, k = self.shape
-        value = codes.reshape(n, -1, self.group).astype(np.float32) * self.scale[..., None].astype(np.float32)
+        value = codes.reshape(n, -1, self.group).astype(np.float32) * self.scale[..., None].astype(
+            np.float32
+        )
         if self.minimum is not None:
             value = value + self.minimum[..., None].astype(np.float32)
         return value.reshape(n, k)

@@ -51,11 +51,23 @@ def plan_kv(limits: ModelLimits, config: EngineConfig, available_bytes: int) -> 
             )
         pages = budget // page_bytes
     else:
-        pages = min(int(available_bytes * _DEFAULT_KV_SHARE), _DEFAULT_KV_LIMIT, max(0, room)) // page_bytes
+        pages = (
+            min(int(available_bytes * _DEFAULT_KV_SHARE), _DEFAULT_KV_LIMIT, max(0, room))
+            // page_bytes
+        )
     pages = min(pages, most)
-    if pages * PAGE_SIZE < length and config.max_model_len is None and config.kv_memory_bytes is None and pages:
+    if (
+        pages * PAGE_SIZE < length
+        and config.max_model_len is None
+        and config.kv_memory_bytes is None
+        and pages
+    ):
         length = pages * PAGE_SIZE
-        log.warning("the KV pool limits requests to %d tokens of the model's %d", length, limits.context_length)
+        log.warning(
+            "the KV pool limits requests to %d tokens of the model's %d",
+            length,
+            limits.context_length,
+        )
     if pages * PAGE_SIZE < length:
         raise OutOfMemoryError(
             f"one request of {length} tokens needs a KV pool of {_mib(-(-length // PAGE_SIZE) * page_bytes)}, and "
@@ -89,7 +101,9 @@ class Runner:
             max_concurrency=plan.pages * PAGE_SIZE / plan.max_model_len,
             device="native" if native else "reference",
             threads=runtime.threads if isinstance(runtime, NativeRuntime) else 1,
-            weights_bytes=runtime.folds.bytes if isinstance(runtime, NativeRuntime) else limits.weight_bytes,
+            weights_bytes=runtime.folds.bytes
+            if isinstance(runtime, NativeRuntime)
+            else limits.weight_bytes,
             kv_bytes=plan.bytes,
             workspace_bytes=runtime.arena_bytes if isinstance(runtime, NativeRuntime) else 0,
         )
@@ -125,5 +139,3 @@ class Runner:
 
 def _mib(size: int) -> str:
     return f"{size / (1 << 20):,.0f} MiB"
-
-

@@ -92,8 +92,8 @@ _GGUF_NAMES = {
 
 
 class GgufCheckpoint:
-    """A GGUF file. Llama files keep the rows of q and k in the order of interleaved rotary pairs; they are put back into
-    the order of split halves, as in the original checkpoint."""
+    """A GGUF file. Llama files keep the rows of q and k in the order of interleaved rotary pairs; they are put back
+    into the order of split halves, as in the original checkpoint."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -102,7 +102,9 @@ class GgufCheckpoint:
         config = from_gguf(path, self._file.metadata, "lm_head.weight" in self._names)
         if "rope_freqs.weight" in self._file.tensors:
             factors = self._file.raw("rope_freqs.weight").view(np.float32)
-            config = replace(config, rope_scaling={"rope_type": "factors", "factors": factors.tolist()})
+            config = replace(
+                config, rope_scaling={"rope_type": "factors", "factors": factors.tolist()}
+            )
         self.config = config
         self.size_bytes = path.stat().st_size
 
@@ -132,7 +134,9 @@ class GgufCheckpoint:
         self._file.close()
 
     def _row_order(self, name: str, shape: tuple[int, ...]) -> Array | None:
-        if self.config.architecture != "llama" or not re.search(r"\.self_attn\.[qk]_proj\.weight$", name):
+        if self.config.architecture != "llama" or not re.search(
+            r"\.self_attn\.[qk]_proj\.weight$", name
+        ):
             return None
         rows = np.arange(shape[0]).reshape(-1, self.config.head_dim // 2, 2)
         return rows.transpose(0, 2, 1).reshape(-1)

@@ -46,12 +46,16 @@ def from_json(directory: Path) -> ModelConfig:
         return value
 
     rope = raw.get("rope_parameters") or {}
-    scaling = raw.get("rope_scaling") or (rope if rope.get("rope_type", "default") != "default" else None)
+    scaling = raw.get("rope_scaling") or (
+        rope if rope.get("rope_type", "default") != "default" else None
+    )
     heads = need("num_attention_heads")
     eos = generation.get("eos_token_id", raw.get("eos_token_id"))
     bias = [key for key in ("attention_bias", "mlp_bias") if raw.get(key)]
     if bias:
-        raise ModelFileError(path, f"{bias[0]} is set, and {raw.get('model_type')} with biases is not supported")
+        raise ModelFileError(
+            path, f"{bias[0]} is set, and {raw.get('model_type')} with biases is not supported"
+        )
     return ModelConfig(
         architecture=str(raw.get("model_type")),
         vocab_size=need("vocab_size"),
@@ -106,12 +110,17 @@ def from_gguf(path: Path, metadata: Mapping[str, Any], has_head: bool) -> ModelC
     )
 
 
-def _gguf_scaling(path: Path, architecture: str, metadata: Mapping[str, Any]) -> dict[str, Any] | None:
+def _gguf_scaling(
+    path: Path, architecture: str, metadata: Mapping[str, Any]
+) -> dict[str, Any] | None:
     kind = metadata.get(f"{architecture}.rope.scaling.type", "none")
     if kind == "none":
         return None
     if kind == "linear":
-        return {"rope_type": "linear", "factor": metadata.get(f"{architecture}.rope.scaling.factor", 1.0)}
+        return {
+            "rope_type": "linear",
+            "factor": metadata.get(f"{architecture}.rope.scaling.factor", 1.0),
+        }
     raise ModelFileError(path, f"rope scaling {kind!r} is not supported")
 
 

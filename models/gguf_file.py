@@ -17,7 +17,19 @@ from engine.ops.base import Array
 from models.errors import ModelFileError
 from models.gguf_quants import FORMATS, QuantFormat
 
-_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_SCALARS = {
+    0: "B",
+    1: "b",
+    2: "H",
+    3: "h",
+    4: "I",
+    5: "i",
+    6: "f",
+    7: "?",
+    10: "Q",
+    11: "q",
+    12: "d",
+}
 _STRING, _ARRAY = 8, 9
 _PLAIN = {0: np.dtype(np.float32), 1: np.dtype(np.float16), 30: np.dtype(ml_dtypes.bfloat16)}
 _MAX_DIMS = 4
@@ -25,7 +37,7 @@ _MAX_DIMS = 4
 
 @dataclass(frozen=True)
 class GgufTensor:
-    """One entry of the tensor table: `shape` is row-major (GGUF's own order reversed), `start` its place in the file."""
+    """One entry of the tensor table: `shape` is row-major (GGUF's order reversed), `start` its place in the file."""
 
     name: str
     shape: tuple[int, ...]
@@ -66,7 +78,9 @@ class GgufFile:
             raise ModelFileError(self.path, "it is no GGUF file (its first bytes are not 'GGUF')")
         version, tensors, pairs = struct.unpack_from("<IQQ", self._map, 4)
         if version not in (2, 3):
-            raise ModelFileError(self.path, f"GGUF version {version} is not supported (2 and 3 are)")
+            raise ModelFileError(
+                self.path, f"GGUF version {version} is not supported (2 and 3 are)"
+            )
         reader = _Reader(self._map, 24, self.path)
         # The smallest entries take 13 and 24 bytes: more of them than fit is a lie.
         if pairs * 13 + tensors * 24 > len(self._map):
@@ -102,19 +116,19 @@ class GgufFile:
         count = 1
         for dim in shape:
             count *= dim
-        kind: np.dtype[Any] | QuantFormat
         if kind_id in _PLAIN:
-            kind = _PLAIN[kind_id]
-            return name, shape, kind, offset, count * kind.itemsize
+            return name, shape, _PLAIN[kind_id], offset, count * _PLAIN[kind_id].itemsize
         if kind_id not in FORMATS:
             known = ", ".join(["F32", "F16", "BF16", *(f.name for f in FORMATS.values())])
             raise ModelFileError(
-                self.path, f"tensor {name!r} has GGUF type {kind_id}, which is not supported ({known} are)"
+                self.path,
+                f"tensor {name!r} has GGUF type {kind_id}, which is not supported ({known} are)",
             )
         kind = FORMATS[kind_id]
         if not shape or shape[-1] % kind.block:
             raise ModelFileError(
-                self.path, f"tensor {name!r} of type {kind.name} has rows of {shape[-1:]} elements, no multiple of {kind.block}"
+                self.path,
+                f"tensor {name!r} of type {kind.name} has rows of {shape[-1:]} elements, no multiple of {kind.block}",
             )
         return name, shape, kind, offset, count // kind.block * kind.size
 
@@ -157,4 +171,6 @@ class _Reader:
 
     def _need(self, size: int) -> None:
         if self.at + size > len(self._data):
-            raise ModelFileError(self._path, "its header is cut off, or claims more than the file holds")
+            raise ModelFileError(
+                self._path, "its header is cut off, or claims more than the file holds"
+            )

@@ -1,7 +1,7 @@
 """GGUF's quantised block formats as `QuantizedTensor`s, without loss.
 
-A block's layout is that of ggml's `block_q*` structs. Formats of 5 and 6 bits take 8-bit codes; the K formats' two-level
-scales become f32 (a product of an f16 and a 6- or 8-bit integer is exact in f32).
+A block's layout is that of ggml's `block_q*` structs. Formats of 5 and 6 bits take 8-bit codes; the K formats'
+two-level scales become f32 (a product of an f16 and a 6- or 8-bit integer is exact in f32).
 """
 
 from collections.abc import Callable
@@ -23,7 +23,9 @@ class QuantFormat(NamedTuple):
     group: int
     scale: type[np.floating]
     has_minimum: bool
-    read: Callable[[Array], tuple[Array, Array, Array | None]]  # u8 [blocks, size] -> codes, scale, minimum a block
+    read: Callable[
+        [Array], tuple[Array, Array, Array | None]
+    ]  # u8 [blocks, size] -> codes, scale, minimum a block
 
 
 def convert(form: QuantFormat, raw: Array, rows: int) -> QuantizedTensor:
@@ -47,7 +49,8 @@ def _nibble_codes(qs: Array) -> Array:
     """Bytes that hold element j low and element j + width high -> bytes that hold two neighbours."""
     low, high = qs & 15, qs >> 4
     both = np.concatenate([low, high], axis=-1)
-    return both[..., 0::2] | both[..., 1::2] << 4
+    packed: Array = both[..., 0::2] | both[..., 1::2] << 4
+    return packed
 
 
 def _nibbles(qs: Array) -> Array:

@@ -29,7 +29,7 @@ def build(graph: Graph, inputs: StepInputs, weights: WeightLoader) -> StepGraph:
             return nn.rms_norm(x, weight, c.rms_norm_eps)
 
         def project(name: str, x: Tensor, size: int, prefix: str = prefix) -> Tensor:
-            return nn.linear(x, weights.matrix(graph, f"{prefix}.{name}", size, x.shape[1]))
+            return nn.linear(x, weights.matrix(graph, f"{prefix}.{name}", size, nn.width(x)))
 
         def stored(kind: str, rows: Tensor, layer: int = layer) -> Tensor:
             pool = graph.named_tensor(f"cache.{layer}.{kind}", ("slots", rows.shape[1]), DType.F16)

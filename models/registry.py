@@ -54,7 +54,9 @@ def load(path: Path | str) -> CheckpointModel:
     architecture = checkpoint.config.architecture
     if architecture not in _MODULES:
         known = ", ".join(sorted(_MODULES))
-        raise ModelFileError(path, f"architecture {architecture!r} is not supported (supported: {known})")
+        raise ModelFileError(
+            path, f"architecture {architecture!r} is not supported (supported: {known})"
+        )
     build: Builder = import_module(_MODULES[architecture]).build
     return CheckpointModel(Path(path).stem, checkpoint, build)
 

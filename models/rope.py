@@ -31,7 +31,9 @@ def inverse_frequencies(config: ModelConfig) -> Array:
             return _llama3(plain, scaling)
         case "factors":
             return plain / np.asarray(scaling["factors"], np.float64)
-    raise RopeScalingError(f"rope scaling {kind!r} is not supported (default, linear and llama3 are)")
+    raise RopeScalingError(
+        f"rope scaling {kind!r} is not supported (default, linear and llama3 are)"
+    )
 
 
 def _llama3(plain: Array, scaling: Mapping[str, Any]) -> Array:

@@ -35,7 +35,9 @@ class SafetensorsFiles:
             self._read_shard(shard)
         for name, shard in named.items():
             if self._where.get(name) != directory / shard:
-                raise ModelFileError(directory / shard, f"tensor {name!r} of the index is not in it")
+                raise ModelFileError(
+                    directory / shard, f"tensor {name!r} of the index is not in it"
+                )
         self.size_bytes = sum(shard.stat().st_size for shard in shards)
 
     def names(self) -> list[str]:
@@ -68,7 +70,7 @@ class SafetensorsFiles:
         if not path.exists():
             raise ModelFileError(path, "there is no such file")
         try:
-            file = safe_open(str(path), framework="numpy")
+            file: Any = safe_open(str(path), framework="numpy")
         except (SafetensorError, OSError) as error:
             raise ModelFileError(path, f"it is no whole safetensors file: {error}") from None
         self._open[path] = file
@@ -76,6 +78,9 @@ class SafetensorsFiles:
             part = file.get_slice(name)
             kind = part.get_dtype()
             if kind not in _TYPES:
-                raise ModelFileError(path, f"tensor {name!r} has type {kind}, which is not supported ({', '.join(_TYPES)} are)")
+                raise ModelFileError(
+                    path,
+                    f"tensor {name!r} has type {kind}, which is not supported ({', '.join(_TYPES)} are)",
+                )
             self._where[name] = path
             self._shapes[name] = (tuple(part.get_shape()), _TYPES[kind])

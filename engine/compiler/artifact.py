@@ -33,7 +33,9 @@ class ArtifactError(ValueError):
 def key_of(graph: Graph, options: CompileOptions, device: str) -> str:
     """Hash of all that decides the programs."""
     digest = sha256()
-    settings = {f.name: getattr(options, f.name) for f in fields(options) if f.name != "profile_dims"}
+    settings = {
+        f.name: getattr(options, f.name) for f in fields(options) if f.name != "profile_dims"
+    }
     timed_at = [options.dims_at(bucket) for bucket in combinations(options)]
     for part in (_FORMAT, version(), device, settings, timed_at):
         digest.update(repr(part).encode())

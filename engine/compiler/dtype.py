@@ -1,6 +1,7 @@
 """Element types of tensors and how NumPy and C hold them."""
 
 from enum import Enum
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -24,16 +25,17 @@ class DType(Enum):
     @property
     def bits(self) -> int:
         """Bits that one element takes in memory; U4 packs two elements a byte, the low nibble first."""
-        return _BITS[self]
+        return int(_BITS[self])
 
     @property
     def is_float(self) -> bool:
         return self.value[0] in "fb" and self is not DType.BOOL
 
     @property
-    def numpy(self) -> np.dtype:
+    def numpy(self) -> "np.dtype[Any]":
         """The NumPy type that holds it in memory (U4: bytes of two elements)."""
-        return np.dtype(_NUMPY[self])
+        held: np.dtype[Any] = np.dtype(_NUMPY[self])
+        return held
 
     @property
     def c_type(self) -> str:
@@ -41,7 +43,7 @@ class DType(Enum):
         return _C[self]
 
     @classmethod
-    def of(cls, dtype: np.dtype) -> "DType":
+    def of(cls, dtype: "np.dtype[Any]") -> "DType":
         """The element type of a NumPy array; raises `TypeError` for a type that the compiler does not have."""
         for candidate, held in _NUMPY.items():
             if candidate is not DType.U4 and np.dtype(held) == dtype:

@@ -42,7 +42,9 @@ class EGraph:
     def __init__(self) -> None:
         self._egglog = _bindings()
         self._one_by_one = not hasattr(self._egglog.EGraph, "parse_and_run_program")
-        self._graph = self._egglog.EGraph() if self._one_by_one else self._egglog.EGraph(no_decomp=True)
+        self._graph = (
+            self._egglog.EGraph() if self._one_by_one else self._egglog.EGraph(no_decomp=True)
+        )
 
     def run(self, commands: str) -> None:
         """Run commands, one a line."""

@@ -79,7 +79,11 @@ def _sole_scatter(state: Node, region: Region, graph: Graph) -> bool:
         return False
     updated = graph.updates[state]
     readers = [n for n in graph.nodes if any(o.node is state for o in n.inputs)]
-    return readers == [updated.node] and updated.node.op == "Scatter" and updated.node.inputs[0].node is state
+    return (
+        readers == [updated.node]
+        and updated.node.op == "Scatter"
+        and updated.node.inputs[0].node is state
+    )
 
 
 def _facts(node: Node, region: Region) -> list[str]:
@@ -89,7 +93,9 @@ def _facts(node: Node, region: Region) -> list[str]:
         if view.is_contiguous:
             facts.append(f"(contiguous {view_text(view)} {shape_text(shape)})")
         if shape and view == View.contiguous(shape[:-1]).insert(len(shape) - 1, shape[-1]):
-            facts.append(f"(repeated {shape_text(shape[:-1])} {shape_text(shape)} {view_text(view)})")
+            facts.append(
+                f"(repeated {shape_text(shape[:-1])} {shape_text(shape)} {view_text(view)})"
+            )
         for axis in view.axes:
             for _, stride in axis:
                 if isinstance(stride, int) and stride < 0:
@@ -114,7 +120,9 @@ def _of_scatter(node: Node, region: Region) -> list[str]:
         return []
     t, width = shape
     same: dict[tuple[int | Dim, ...], None] = {
-        n.shape: None for n in region.nodes if n.shape and n.shape[0] == t and product(n.shape[1:]) == width
+        n.shape: None
+        for n in region.nodes
+        if n.shape and n.shape[0] == t and product(n.shape[1:]) == width
     }
     return [f'(rows_of "{t}" "{width}" {shape_text(s)})' for s in same]
 

@@ -106,7 +106,9 @@ class Extractor:
             inputs, signature = self._reads(c, choice)
             done[c] = self._instruction(c, node, inputs, signature, choice, done)
 
-    def _price(self, c: int, i: int, choice: list[int], done: "Done", cost: "InstructionCost") -> float:
+    def _price(
+        self, c: int, i: int, choice: list[int], done: "Done", cost: "InstructionCost"
+    ) -> float:
         if self.space.classes[c][i].op in EXPRESSION_OPS or self.space.classes[c][i].op == "Input":
             return 0.0
         before, choice[c] = choice[c], i
@@ -243,8 +245,15 @@ class Extractor:
 def _depends_on_dims(call: Call, spec: Spec) -> bool:
     views = call.expression.views if call.expression else []
     sizes = [*spec.shape, *(x for v in views for axis in v.axes for x, _ in axis)]
-    constants = [e.data for e in call.expression.walk() if e.op == "Const"] if call.expression else []
-    named = any(part.isidentifier() for text in constants for part in text.replace("+", "*").split("*") if text not in ("inf", "nan"))
+    constants = (
+        [e.data for e in call.expression.walk() if e.op == "Const"] if call.expression else []
+    )
+    named = any(
+        part.isidentifier()
+        for text in constants
+        for part in text.replace("+", "*").split("*")
+        if text not in ("inf", "nan")
+    )
     return named or any(isinstance(s, Dim) for s in sizes)
 
 
@@ -258,5 +267,3 @@ def reachable(space: RegionSpace, genome: Genome) -> list[int]:
             seen[c] = None
             todo += space.classes[c][genome[c]].children
     return list(seen)
-
-

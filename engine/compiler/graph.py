@@ -125,14 +125,20 @@ class Graph:
         from engine.compiler.space import SearchSpace
 
         options = options or CompileOptions()
-        if self.search_space is not None and self.search_space.options.dim_buckets != options.dim_buckets:
+        if (
+            self.search_space is not None
+            and self.search_space.options.dim_buckets != options.dim_buckets
+        ):
             raise RuntimeError("buckets cannot change after the search space is built")
         if self.search_space is None:
             self.search_space = SearchSpace.build(self, runtime.kernels, options)
         return self.search_space
 
     def search(
-        self, runtime: "Runtime", options: "CompileOptions | None" = None, rng: "random.Random | None" = None
+        self,
+        runtime: "Runtime",
+        options: "CompileOptions | None" = None,
+        rng: "random.Random | None" = None,
     ) -> "Runtime":
         """Second half of `compile`: find the fastest program of each bucket on this machine and load it."""
         from engine.compiler.options import CompileOptions

@@ -11,6 +11,13 @@ from engine.compiler.shape import Dim, View, product
 from engine.compiler.tensor import Tensor
 
 
+def width(x: Tensor) -> int:
+    """Size of the last axis, which has to be a number."""
+    size = x.shape[-1]
+    assert isinstance(size, int)
+    return size
+
+
 def linear(x: Tensor, weight: Tensor) -> Tensor:
     """x [t, k], weight [n, k] -> x @ weight.T [t, n] (torch.nn.Linear's layout)."""
     return x.matmul(weight.cast(DType.F32).transpose(0, 1))
@@ -45,9 +52,9 @@ def rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     assert isinstance(d, int)
     halves = x.split(2, d // 2)
     sign = x.graph.iota(2).cast(DType.F32) * 2.0 + -1.0
-    over = lambda table: table.expand(1, heads).expand(2, 2)  # noqa: E731
+    cos, sin = (table.expand(1, heads).expand(2, 2) for table in (cos, sin))
     signs = sign.expand(0, t).expand(1, heads).expand(3, d // 2)
-    return (halves * over(cos) + halves.flip(2) * signs * over(sin)).merge(2)
+    return (halves * cos + halves.flip(2) * signs * sin).merge(2)
 
 
 def gather_rows(data: Tensor, rows: Tensor) -> Tensor:
@@ -125,7 +132,9 @@ def _attention_of_primitives(
 
     def cached(pool: Tensor) -> Tensor:  # [t, context, heads, d]
         width = product(pool.shape[1:])
-        indexes = (slots * width).expand(2, width) + graph.iota(width).expand(0, context).expand(0, t)
+        indexes = (slots * width).expand(2, width) + graph.iota(width).expand(0, context).expand(
+            0, t
+        )
         rows = pool.gather(indexes).cast(DType.F32).split(2, d)
         shared = heads // kv_heads  # type: ignore[operator]
         return rows.expand(3, shared).merge(2)
@@ -140,4 +149,6 @@ def _attention_of_primitives(
 
 def inverse_frequencies(head_dim: int, theta: float) -> np.ndarray:
     """theta^(-2i/d) for i in 0..d/2 (Su et al. 2021), f32 [d/2]."""
-    return (1.0 / theta ** (np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)).astype(np.float32)
+    return (1.0 / theta ** (np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)).astype(
+        np.float32
+    )

@@ -39,7 +39,9 @@ class Phase:
             shape = ",".join(map(str, i.spec.shape))
             inner = f" = {i.call.expression}" if i.call.expression else ""
             inputs = " ".join(f"%{c}" for c in i.inputs)
-            lines.append(f"  %{i.output}: {i.spec.dtype.value}[{shape}] <- {i.op.name} {inputs}{inner}")
+            lines.append(
+                f"  %{i.output}: {i.spec.dtype.value}[{shape}] <- {i.op.name} {inputs}{inner}"
+            )
         return "\n".join(lines)
 
 
@@ -79,5 +81,7 @@ class CompiledPrograms:
             buckets = list(dict.fromkeys(str(p.bucket[symbol]) for p in self.programs))
             value = dims.get(symbol)
             if not any(value is not None and value in p.bucket[symbol] for p in self.programs):
-                raise BucketError(f"dim {symbol!r} = {value} is outside its buckets: {', '.join(buckets)}")
+                raise BucketError(
+                    f"dim {symbol!r} = {value} is outside its buckets: {', '.join(buckets)}"
+                )
         raise BucketError(f"no bucket holds {dict(dims)}")

@@ -81,7 +81,9 @@ def _segments(nodes: Sequence[Node], kept: set[Node]) -> Iterator[tuple[tuple[No
 
 
 def _signature(node: Node) -> tuple[Any, ...]:
-    reads = tuple((o.node.op == "Input", o.node.shape, o.node.dtype, o.view) for o in _operands(node))
+    reads = tuple(
+        (o.node.op == "Input", o.node.shape, o.node.dtype, o.view) for o in _operands(node)
+    )
     return (node.op, node.attrs, node.shape, node.dtype, reads)
 
 
@@ -127,7 +129,10 @@ def _bind(
                 if any(place != inside[0] for place in inside):
                     return None
                 continue
-            if any(place is not None for place in inside) or inputs.setdefault(read[0], read) != read:
+            if (
+                any(place is not None for place in inside)
+                or inputs.setdefault(read[0], read) != read
+            ):
                 return None
             previous = [places[i - 1].get(read[i]) for i in range(1, len(read))]
             if previous and previous[0] is not None:
@@ -153,9 +158,7 @@ def _escapes(blocks: Sequence[Sequence[Node]], nodes: Sequence[Node], kept: set[
     return any(len({block[at] in kept for block in blocks}) > 1 for at in range(len(blocks[0])))
 
 
-def _region(
-    blocks: tuple[tuple[Node, ...], ...], nodes: Sequence[Node], kept: set[Node]
-) -> Region:
+def _region(blocks: tuple[tuple[Node, ...], ...], nodes: Sequence[Node], kept: set[Node]) -> Region:
     bound = _bind(blocks)
     assert bound is not None
     inputs, carried = bound

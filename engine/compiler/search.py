@@ -49,7 +49,9 @@ class Profiler(Protocol):
         instruction stand the instructions of a program that it is part of, by their outputs."""
         ...
 
-    def time_program(self, program: Program, trials: int, timeout_s: float) -> tuple[float, dict[str, Array]]:
+    def time_program(
+        self, program: Program, trials: int, timeout_s: float
+    ) -> tuple[float, dict[str, Array]]:
         """(least seconds of `trials` runs, outputs by name); raises `TimeoutError`, `MemoryError` or `ValueError`."""
         ...
 
@@ -77,7 +79,9 @@ def search(
     for at, bucket in enumerate(buckets):
         share = (deadline - perf_counter()) / (len(buckets) - at)
         dims = {**graph.dims, **options.dims_at(bucket)}
-        task = _BucketSearch(extractors, runtime, profiler, options, rng, bucket, dims, perf_counter() + share)
+        task = _BucketSearch(
+            extractors, runtime, profiler, options, rng, bucket, dims, perf_counter() + share
+        )
         programs.append(task.run())
         reports.append(task.report)
         if report:
@@ -294,13 +298,17 @@ class _BucketSearch:
             children: dict[tuple[Genome, ...], float] = {}
             for parent in parents:
                 for at, extractor in enumerate(self.extractors):
-                    for genome in self._leaders(extractor, parent[at])[: self.options.generation_size]:
+                    for genome in self._leaders(extractor, parent[at])[
+                        : self.options.generation_size
+                    ]:
                         child = (*parent[:at], genome, *parent[at + 1 :])
                         if child not in timed:
                             children[child] = self._total(extractor, genome) - self._total(
                                 extractor, parent[at]
                             )
-            for child in sorted(children, key=lambda g: children[g])[: self.options.generation_size]:
+            for child in sorted(children, key=lambda g: children[g])[
+                : self.options.generation_size
+            ]:
                 if len(timed) >= limit or perf_counter() > self.deadline:
                     break
                 trial(child)

@@ -10,7 +10,6 @@ copy.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from math import prod
 
 Size = "int | Dim"
@@ -39,6 +38,9 @@ class Dim:
 
     def __rsub__(self, other: int) -> "int | Dim":
         return self * -1 + other
+
+    def __neg__(self) -> "int | Dim":
+        return self * -1
 
     __radd__ = __add__
     __rmul__ = __mul__
@@ -103,7 +105,10 @@ def substitute(d: int | Dim, dims: Mapping[str, int]) -> int | Dim:
 
 def product(sizes: Iterable[int | Dim]) -> int | Dim:
     """Product of dimensions; 1 for none."""
-    return reduce(lambda a, b: a * b, sizes, 1)
+    total: int | Dim = 1
+    for size in sizes:
+        total = total * size
+    return total
 
 
 def exact_quotient(a: int | Dim, b: int | Dim) -> int | Dim | None:
@@ -188,9 +193,7 @@ class View:
         """A new axis of `size` that repeats the tensor (stride 0)."""
         if not 0 <= axis <= len(self.axes):
             raise ShapeError(f"expand: no place for axis {axis} in {len(self.axes)} axes")
-        return View(
-            (*self.axes[:axis], _coalesce([(size, 0)]), *self.axes[axis:]), self.offset
-        )
+        return View((*self.axes[:axis], _coalesce([(size, 0)]), *self.axes[axis:]), self.offset)
 
     def drop(self, axis: int) -> "View":
         """Without an axis of size 1."""
@@ -249,7 +252,9 @@ class View:
         return View((*self.axes[:axis], tuple(flipped), *self.axes[axis + 1 :]), offset)
 
 
-def common_factors(views: Sequence[View], axis: int) -> list[tuple[int | Dim, tuple[int | Dim, ...]]]:
+def common_factors(
+    views: Sequence[View], axis: int
+) -> list[tuple[int | Dim, tuple[int | Dim, ...]]]:
     """One loop nest for an axis that several views walk: rows of (size, a stride for each view), outermost first.
 
     Raises `ShapeError` when the views cut the axis at places that no common nest has.

@@ -53,8 +53,14 @@ class Tensor:
         """After each execution this persisted input holds `value` (in place where nothing else reads the old data)."""
         if self.node not in self.graph.persisted:
             raise ShapeError("assign: only a persisted input can be assigned")
-        if value.shape != self.node.shape or value.dtype != self.dtype or not value.view.is_contiguous:
-            raise ShapeError(f"assign: {value.shape} {value.dtype} does not fit {self.node.shape} {self.dtype}")
+        if (
+            value.shape != self.node.shape
+            or value.dtype != self.dtype
+            or not value.view.is_contiguous
+        ):
+            raise ShapeError(
+                f"assign: {value.shape} {value.dtype} does not fit {self.node.shape} {self.dtype}"
+            )
         self.graph.updates[self.node] = value
 
     # -- movement ------------------------------------------------------------------------------------------------
@@ -106,7 +112,12 @@ class Tensor:
         return self._new(op, (), [self], self.shape, self.dtype)
 
     def _new(
-        self, op: str, attrs: tuple[Any, ...], inputs: Sequence["Tensor"], shape: Shape, dtype: DType
+        self,
+        op: str,
+        attrs: tuple[Any, ...],
+        inputs: Sequence["Tensor"],
+        shape: Shape,
+        dtype: DType,
     ) -> "Tensor":
         node = self.graph.add(op, attrs, inputs, shape, dtype)
         return Tensor(self.graph, node, View.contiguous(shape))
@@ -119,7 +130,9 @@ class Tensor:
         if a.shape != b.shape and not b.shape:
             b = b._broadcast(a.shape)
         if a.shape != b.shape:
-            raise ShapeError(f"{op}: shapes {a.shape} and {b.shape} differ (broadcasting is explicit: use expand)")
+            raise ShapeError(
+                f"{op}: shapes {a.shape} and {b.shape} differ (broadcasting is explicit: use expand)"
+            )
         if a.dtype != b.dtype:
             raise ShapeError(f"{op}: types {a.dtype.value} and {b.dtype.value} differ (use cast)")
         return a._new(op, (), [a, b], a.shape, dtype or a.dtype)
@@ -187,7 +200,9 @@ class Tensor:
 
     def cast(self, dtype: DType) -> "Tensor":
         """Converted to another type; to BOOL it is `!= 0`, from float to integer it truncates."""
-        return self if dtype == self.dtype else self._new("Cast", (dtype,), [self], self.shape, dtype)
+        return (
+            self if dtype == self.dtype else self._new("Cast", (dtype,), [self], self.shape, dtype)
+        )
 
     def copy(self) -> "Tensor":
         """The same values, contiguous in a buffer of their own."""
@@ -225,7 +240,12 @@ class Tensor:
     def matmul(self, other: "Tensor") -> "Tensor":
         """[..., m, k] x [..., k, n] -> [..., m, n]; leading axes are equal."""
         a, b = self, other
-        if len(a.shape) != len(b.shape) or len(a.shape) < 2 or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
+        if (
+            len(a.shape) != len(b.shape)
+            or len(a.shape) < 2
+            or a.shape[:-2] != b.shape[:-2]
+            or a.shape[-1] != b.shape[-2]
+        ):
             raise ShapeError(f"matmul: {a.shape} x {b.shape} do not fit")
         rank = len(a.shape)
         left = a.expand(rank - 1, b.shape[-1])
@@ -240,9 +260,15 @@ class Tensor:
 
     def scatter(self, indexes: "Tensor", source: "Tensor") -> "Tensor":
         """A copy of self with out.flat[indexes[i]] = source[i]; indexes outside it are skipped, the last writer wins."""
-        if indexes.dtype is not DType.I32 or indexes.shape != source.shape or source.dtype != self.dtype:
-            raise ShapeError(f"scatter: indexes {indexes.shape} {indexes.dtype.value} and source {source.shape} "
-                             f"{source.dtype.value} do not fit a {self.dtype.value} tensor")
+        if (
+            indexes.dtype is not DType.I32
+            or indexes.shape != source.shape
+            or source.dtype != self.dtype
+        ):
+            raise ShapeError(
+                f"scatter: indexes {indexes.shape} {indexes.dtype.value} and source {source.shape} "
+                f"{source.dtype.value} do not fit a {self.dtype.value} tensor"
+            )
         return self._new("Scatter", (), [self, indexes, source], self.shape, self.dtype)
 
     def numel(self) -> "int | Dim":

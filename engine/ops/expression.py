@@ -29,7 +29,9 @@ class Expression:
     @property
     def views(self) -> list[View]:
         """Every view that the tree reads through, loads and iotas."""
-        return [e.data[1] if e.op == "Load" else e.data for e in self.walk() if e.op in ("Load", "Iota")]
+        return [
+            e.data[1] if e.op == "Load" else e.data for e in self.walk() if e.op in ("Load", "Iota")
+        ]
 
     def __str__(self) -> str:
         inside = ", ".join(str(c) for c in self.children)

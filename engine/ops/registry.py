@@ -38,13 +38,15 @@ def native_ops() -> frozenset[str]:
 @cache
 def program_text() -> str:
     """The egglog program of declarations and rules, without any graph."""
-    forms = [form for path in sorted(_HOME.glob("*/rules.egg")) for form in _forms(path.read_text())]
+    forms = [
+        form for path in sorted(_HOME.glob("*/rules.egg")) for form in _forms(path.read_text())
+    ]
     declared = [f for f in forms if re.match(r"\((sort|constructor|relation|function)\b", f)]
     rules = [f for f in forms if f not in declared]
     sorts = [f for f in declared if f.startswith("(sort")]
     return "\n".join(
         [
-            '(datatype Dims (Nil String) (Dim String Dims))',
+            "(datatype Dims (Nil String) (Dim String Dims))",
             "(sort IR)",
             *sorts,
             "(constructor Input (String) IR)",

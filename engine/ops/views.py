@@ -58,7 +58,9 @@ def read(array: Array, spec: Spec, view: View, dims: Dims) -> Array:
     if spec.dtype is DType.U4:
         flat = np.stack([flat & 15, flat >> 4], axis=1).reshape(-1)
     factors = [
-        (evaluate(size, dims), evaluate(stride, dims)) for axis in view.axes for size, stride in axis
+        (evaluate(size, dims), evaluate(stride, dims))
+        for axis in view.axes
+        for size, stride in axis
     ]
     shape = [evaluate(d, dims) for d in view.shape]
     if 0 in shape:
@@ -70,6 +72,12 @@ def read(array: Array, spec: Spec, view: View, dims: Dims) -> Array:
         writeable=False,
     )
     return strided.reshape(shape)
+
+
+def take_rows(table: Array, rows: Array) -> Array:
+    """table[rows], flattened; an index outside the table takes its nearest row."""
+    taken: Array = table[np.clip(rows.reshape(-1), 0, len(table) - 1)]
+    return taken
 
 
 def sizes(shape: Shape, dims: Dims) -> tuple[int, ...]:

@@ -75,7 +75,9 @@ class Runtime(ABC):
             raise DataError("set_data: only inputs take data")
         if callable(data):
             if node not in tensor.graph.persisted:
-                raise DataError(f"input {node.attrs[0]!r}: only persisted inputs are loaded by a function")
+                raise DataError(
+                    f"input {node.attrs[0]!r}: only persisted inputs are loaded by a function"
+                )
             self._data[node] = data
         else:
             self._data[node] = conform(node, data)
@@ -106,7 +108,9 @@ class Runtime(ABC):
         """An input's array; raises `DataError` when it has none."""
         found = self._data.get(node)
         if found is None:
-            raise DataError(f"input {node.attrs[0]!r} has no data (inputs that are not persisted are consumed by execute)")
+            raise DataError(
+                f"input {node.attrs[0]!r} has no data (inputs that are not persisted are consumed by execute)"
+            )
         return conform(node, found()) if callable(found) else found
 
     def settle(self) -> None:
@@ -132,7 +136,9 @@ class Runtime(ABC):
     def _check_size(self, node: Node, dims: Mapping[str, int]) -> None:
         want = tuple(evaluate(d, dims) for d in stored_shape(node.shape, node.dtype))
         if (found := self.data(node).shape) != want:
-            raise DataError(f"input {node.attrs[0]!r} has shape {found}, and {want} for dims {dict(dims)}")
+            raise DataError(
+                f"input {node.attrs[0]!r} has shape {found}, and {want} for dims {dict(dims)}"
+            )
 
     def _changed(self, node: Node) -> None:
         """An input has new data."""
@@ -173,11 +179,11 @@ def conform(node: Node, data: Any) -> Array:
         array = array.astype(want)
     array = np.ascontiguousarray(array)
     shape = stored_shape(node.shape, node.dtype)
-    fixed = all(isinstance(d, int) for d in shape)
-    fits = array.size == int(np.prod([d for d in shape if isinstance(d, int)])) if fixed else array.ndim == len(shape)
-    if not fits:
+    known = [d for d in shape if isinstance(d, int)]
+    fixed = len(known) == len(shape)
+    if (array.size != int(np.prod(known))) if fixed else (array.ndim != len(shape)):
         raise DataError(f"input {node.attrs[0]!r} has shape {node.shape}, its data {array.shape}")
-    return array.reshape([int(d) for d in shape]) if fixed else array  # type: ignore[arg-type]
+    return array.reshape(known) if fixed else array
 
 
 def spec_of(node: Node) -> Spec:

@@ -10,7 +10,15 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-_FLAGS = ("-O3", "-std=gnu11", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared")
+_FLAGS = (
+    "-O3",
+    "-std=gnu11",
+    "-march=native",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fPIC",
+    "-shared",
+)
 
 
 class ToolchainError(RuntimeError):
@@ -41,7 +49,9 @@ class Toolchain:
         with TemporaryDirectory(dir=directory) as work:
             code, built = Path(work) / "code.c", Path(work) / "code.so"
             code.write_text(source)
-            self._check([*self.command, *self.flags, str(code), "-o", str(built), "-lm", "-lpthread"])
+            self._check(
+                [*self.command, *self.flags, str(code), "-o", str(built), "-lm", "-lpthread"]
+            )
             os.replace(built, path)
         return path
 
@@ -59,7 +69,9 @@ class Toolchain:
 def find_toolchain() -> Toolchain:
     """The compiler in `CC`, else cc, gcc, clang, or zig's; raises `ToolchainError` where there is none that works."""
     chosen = os.environ.get("CC")
-    candidates = [tuple(chosen.split())] if chosen else [("cc",), ("gcc",), ("clang",), ("zig", "cc")]
+    candidates = (
+        [tuple(chosen.split())] if chosen else [("cc",), ("gcc",), ("clang",), ("zig", "cc")]
+    )
     if not chosen:
         candidates.append((sys.executable, "-m", "ziglang", "cc"))
     for command in candidates:

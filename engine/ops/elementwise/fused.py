@@ -51,9 +51,7 @@ def _spec(call: Call) -> Spec:
 
 def _meaning(call: Call, dims: Dims, *inputs: Array) -> Array:
     assert call.expression is not None
-    value = evaluate_expression(
-        call.expression, list(zip(inputs, call.inputs, strict=True)), dims
-    )
+    value = evaluate_expression(call.expression, list(zip(inputs, call.inputs, strict=True)), dims)
     shape = sizes(as_shape(call.params[0]), dims)
     return np.ascontiguousarray(np.broadcast_to(value, shape))
 
@@ -124,7 +122,9 @@ def _source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
         "    }",
     ]
     body = "\n".join(lines)
-    text = f"void NAME(void *const *a, const long *dims, egg_ctx *ctx) {{\n{body}\n  (void)dims;\n}}"
+    text = (
+        f"void NAME(void *const *a, const long *dims, egg_ctx *ctx) {{\n{body}\n  (void)dims;\n}}"
+    )
     return Source(text, ())
 
 
@@ -135,8 +135,7 @@ def unravel(outer: Sequence["int | Dim"], code: Callable[["int | Dim"], str]) ->
         below = product(outer[axis + 1 :])
         quotient = "row" if below == 1 else f"row / ({code(below)})"
         lines.append(
-            f"const long r{axis} = {quotient}"
-            + (f" % ({code(outer[axis])});" if axis else ";")
+            f"const long r{axis} = {quotient}" + (f" % ({code(outer[axis])});" if axis else ";")
         )
     return [*lines, "(void)row;"]
 

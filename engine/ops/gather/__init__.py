@@ -5,12 +5,9 @@
 
 from collections.abc import Callable
 
-import numpy as np
-
 from engine.compiler.shape import Dim, loop_nest, parse_dim, product
 from engine.ops.base import Array, Call, Counts, Dims, Kernel, Op, Source, Spec, template
-
-from engine.ops.views import as_shape, as_view, elements, read
+from engine.ops.views import as_shape, as_view, elements, read, take_rows
 
 
 def _spec(call: Call) -> Spec:
@@ -21,7 +18,7 @@ def _meaning(call: Call, dims: Dims, indexes: Array, data: Array) -> Array:
     shape, data_shape = as_shape(call.params[0]), as_shape(call.params[2])
     at = read(indexes, call.inputs[0], as_view(call.params[1], shape), dims)
     flat = read(data, call.inputs[1], as_view(call.params[3], data_shape), dims).reshape(-1)
-    return flat[np.clip(at, 0, flat.size - 1)]
+    return take_rows(flat, at).reshape(at.shape)
 
 
 def _counts(call: Call, dims: Dims) -> Counts:
@@ -35,7 +32,9 @@ def _source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
     at, data = as_view(call.params[1], shape), as_view(call.params[3], data_shape)
     nest, data_nest = loop_nest([at]), loop_nest([data])
 
-    def indexing(rows: list[tuple["int | Dim", tuple["int | Dim", ...]]], flat: str, offset: "int | Dim") -> str:
+    def indexing(
+        rows: list[tuple["int | Dim", tuple["int | Dim", ...]]], flat: str, offset: "int | Dim"
+    ) -> str:
         terms = [code(offset)]
         for axis, (size, strides) in enumerate(rows):
             below = code(product(s for s, _ in rows[axis + 1 :]))
@@ -60,7 +59,7 @@ def _rows_spec(call: Call) -> Spec:
 def _rows_meaning(call: Call, dims: Dims, rows: Array, data: Array) -> Array:
     width = elements((parse_dim(call.params[1]),), dims)
     table = data.reshape(-1, width)
-    return table[np.clip(rows.reshape(-1), 0, len(table) - 1)]
+    return take_rows(table, rows)
 
 
 def _rows_counts(call: Call, dims: Dims) -> Counts:
@@ -81,6 +80,12 @@ OPS = (
     Kernel("GatherElements", GATHER_SORTS, 2, _spec, _meaning, source=_source, counts=_counts),
     Op("GatherRows", ("String", "String"), 2, _rows_spec, _rows_meaning),
     Kernel(
-        "CopyRows", ("String", "String"), 2, _rows_spec, _rows_meaning, source=_rows_source, counts=_rows_counts
+        "CopyRows",
+        ("String", "String"),
+        2,
+        _rows_spec,
+        _rows_meaning,
+        source=_rows_source,
+        counts=_rows_counts,
     ),
 )

@@ -18,7 +18,9 @@ def _contract(call: Call, dims: Dims, a: Array, b: Array) -> Array:
     for x, spec, raw in zip((a, b), call.inputs, call.params[2:], strict=True):
         view = as_view(raw, shape)
         # An axis that only repeats is left out of the operand, so that einsum never builds the product.
-        kept = [i for i, axis in enumerate(view.axes) if i == last or any(step != 0 for _, step in axis)]
+        kept = [
+            i for i, axis in enumerate(view.axes) if i == last or any(step != 0 for _, step in axis)
+        ]
         thin = View(tuple(view.axes[i] for i in kept), view.offset)
         operands += [read(x, spec, thin, dims), kept]
     used = {i for axes in operands[1::2] for i in axes}

@@ -4,7 +4,14 @@ from collections.abc import Callable
 
 from engine.compiler.shape import Dim
 from engine.ops.base import Array, Call, Dims, Kernel, Source, template
-from engine.ops.packed_matmul import PRODUCT, VARIANTS, multiply, product_counts, product_macros, product_spec
+from engine.ops.packed_matmul import (
+    PRODUCT,
+    VARIANTS,
+    multiply,
+    product_counts,
+    product_macros,
+    product_spec,
+)
 from engine.ops.swiglu import sigmoid
 
 

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 
-import numpy as np
-
 from engine.compiler.dtype import DType
 from engine.compiler.shape import Dim, parse_dim
 from engine.ops.base import Array, Call, Counts, Dims, Kernel, Source, Spec, template
 from engine.ops.packed_matmul import LANES, layout_type, unpack_rows
+from engine.ops.views import take_rows
 
 
 def _spec(call: Call) -> Spec:
@@ -26,7 +25,7 @@ def _rows(call: Call) -> int:
 def _meaning(call: Call, dims: Dims, rows: Array, weights: Array) -> Array:
     del dims
     table = unpack_rows(weights, _rows(call), int(call.params[1]), layout_type(call.inputs[1]))
-    return table[np.clip(rows.reshape(-1), 0, len(table) - 1)]
+    return take_rows(table, rows)
 
 
 def _counts(call: Call, dims: Dims) -> Counts:

@@ -30,19 +30,16 @@ def pack_rows(w: Array) -> Array:
     columns = k + (k & 1) if paired else k
     full = np.zeros((-(-n // LANES) * LANES, columns), w.dtype)
     full[:n, :k] = w
-    if paired:
-        order = full.reshape(-1, LANES, columns // 2, 2).transpose(0, 2, 1, 3)
-    else:
-        order = full.reshape(-1, LANES, columns).transpose(0, 2, 1)
+    width = 2 if paired else 1
+    order = full.reshape(-1, LANES, columns // width, width).transpose(0, 2, 1, 3)
     return np.ascontiguousarray(order).view(np.uint8).reshape(-1)
 
 
 def unpack_rows(packed: Array, n: int, k: int, dtype: DType) -> Array:
     """f32 [n, k] of packed weights."""
-    if dtype.bits == 16:
-        lanes = packed.view(dtype.numpy).reshape(-(-n // LANES), -1, LANES, 2).transpose(0, 2, 1, 3)
-    else:
-        lanes = packed.view(dtype.numpy).reshape(-(-n // LANES), -1, LANES).transpose(0, 2, 1)
+    width = 2 if dtype.bits == 16 else 1
+    held = packed.view(dtype.numpy).reshape(-(-n // LANES), -1, LANES, width)
+    lanes = held.transpose(0, 2, 1, 3)
     columns = k + (k & 1) if dtype.bits == 16 else k
     return lanes.reshape(-1, columns)[:n, :k].astype(np.float32)
 
@@ -74,7 +71,9 @@ def product_counts(call: Call, dims: Dims) -> Counts:
     size = product_spec(call).bytes(dims)
     weights = sum(spec.layout.startswith("lanes") for spec in call.inputs)
     return Counts(
-        sum(spec.bytes(dims) for spec in call.inputs), size, size / 2 * int(call.params[2]) * weights
+        sum(spec.bytes(dims) for spec in call.inputs),
+        size,
+        size / 2 * int(call.params[2]) * weights,
     )
 
 

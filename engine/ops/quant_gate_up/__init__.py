@@ -4,7 +4,14 @@ from collections.abc import Callable
 
 from engine.compiler.shape import Dim
 from engine.ops.base import Array, Call, Dims, Kernel, Source, template
-from engine.ops.quant_matmul import PRODUCT, VARIANTS, product, product_counts, product_macros, product_spec
+from engine.ops.quant_matmul import (
+    PRODUCT,
+    VARIANTS,
+    product,
+    product_counts,
+    product_macros,
+    product_spec,
+)
 from engine.ops.swiglu import sigmoid
 
 
@@ -12,7 +19,6 @@ def _meaning(call: Call, dims: Dims, rows: Array, gate: Array, up: Array) -> Arr
     del dims
     left, right = product(call, rows, gate), product(call, rows, up)
     return left * sigmoid(left) * right
-
 
 
 def _source(call: Call, code: Callable[["int | Dim"], str]) -> Source:

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 
-import numpy as np
-
 from engine.compiler.dtype import DType
 from engine.compiler.shape import Dim, parse_dim
 from engine.ops.base import Array, Call, Counts, Dims, Kernel, Source, Spec, template
 from engine.ops.quant_matmul.layout import Format, dequantize
+from engine.ops.views import take_rows
 
 
 def _spec(call: Call) -> Spec:
@@ -17,7 +16,7 @@ def _spec(call: Call) -> Spec:
 def _meaning(call: Call, dims: Dims, rows: Array, weights: Array) -> Array:
     del dims
     table = dequantize(Format.parse(call.inputs[1].layout), weights)
-    return table[np.clip(rows.reshape(-1), 0, len(table) - 1)]
+    return take_rows(table, rows)
 
 
 def _counts(call: Call, dims: Dims) -> Counts:

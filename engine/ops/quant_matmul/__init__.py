@@ -19,11 +19,16 @@ PRODUCT = template(__file__, "product.c")
 _SORTS = ("String", "String", "String", "String")
 
 
-def dequantize(codes: Array, scale: Array, minimum: Array | None, dtype: DType, group: int) -> Array:
+def dequantize(
+    codes: Array, scale: Array, minimum: Array | None, dtype: DType, group: int
+) -> Array:
     """f32 [n, k] of codes as the model holds them."""
     if dtype is DType.U4:
         codes = np.stack([codes & 15, codes >> 4], axis=-1).reshape(len(codes), -1)
-    value = codes.reshape(len(codes), -1, group).astype(np.float32) * scale.astype(np.float32)[..., None]
+    value = (
+        codes.reshape(len(codes), -1, group).astype(np.float32)
+        * scale.astype(np.float32)[..., None]
+    )
     if minimum is not None:
         value = value + minimum.astype(np.float32)[..., None]
     return value.reshape(len(codes), -1)
@@ -99,7 +104,9 @@ def _matmul_add(call: Call, dims: Dims, rows: Array, weights: Array, residual: A
 
 def _kernel(name: str, add: bool) -> Kernel:
     def source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
-        return Source(PRODUCT + template(__file__), (*product_macros(call, code), ("ADD", str(int(add)))))
+        return Source(
+            PRODUCT + template(__file__), (*product_macros(call, code), ("ADD", str(int(add))))
+        )
 
     return Kernel(
         name,

@@ -64,6 +64,4 @@ def _source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
     return Source(template(__file__), macros)
 
 
-OPS = (
-    Kernel("QuantizeRows", ("String",) * 3, 1, _spec, _meaning, source=_source, counts=_counts),
-)
+OPS = (Kernel("QuantizeRows", ("String",) * 3, 1, _spec, _meaning, source=_source, counts=_counts),)

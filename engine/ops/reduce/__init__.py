@@ -14,14 +14,14 @@ from engine.ops.elementwise.codegen import print_expression, store
 from engine.ops.elementwise.fused import evaluate_expression, leaf_bytes, nest_index, unravel
 from engine.ops.views import as_shape, as_view, elements, read, sizes
 
-_NUMPY = {"Sum": np.sum, "Max": np.max}
-
 
 def _op(kind: str) -> Op:
     def meaning(call: Call, dims: Dims, x: Array) -> Array:
         shape = (*as_shape(call.params[0]), parse_dim(call.params[1]))
         values = read(x, call.inputs[0], as_view(call.params[2], shape), dims)
-        return np.ascontiguousarray(_NUMPY[kind](values, axis=-1, dtype=x.dtype) if kind == "Sum" else values.max(-1))
+        return np.ascontiguousarray(
+            values.sum(-1, dtype=x.dtype) if kind == "Sum" else values.max(-1)
+        )
 
     return Op(
         f"{kind}Reduce",
@@ -59,7 +59,11 @@ def _source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
     assert expression is not None
     views = expression.views
     rows = loop_nest([View.contiguous(spec.shape), *(View(v.axes[:-1], v.offset) for v in views)])
-    inner = loop_nest([View((v.axes[-1],)) for v in views]) if views else [(parse_dim(call.params[2]), ())]
+    inner = (
+        loop_nest([View((v.axes[-1],)) for v in views])
+        if views
+        else [(parse_dim(call.params[2]), ())]
+    )
     indexes = []
     for n, view in enumerate(views):
         outside = nest_index(rows, n + 1, "r", view.offset, code)
@@ -68,7 +72,11 @@ def _source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
     value = print_expression(expression, indexes, code)
     is_float = spec.dtype.is_float
     total = "double" if is_float and call.params[0] == "Sum" else "float" if is_float else "int64_t"
-    step = f"s += {value};" if call.params[0] == "Sum" else f"const {total} v = {value}; s = v > s || v != v ? v : s;"
+    step = (
+        f"s += {value};"
+        if call.params[0] == "Sum"
+        else f"const {total} v = {value}; s = v > s || v != v ? v : s;"
+    )
     start = "0" if call.params[0] == "Sum" else ("-INFINITY" if is_float else "INT64_MIN")
     loops = [
         f"for (long k{n} = 0; k{n} < {code(size)}; k{n}++)" for n, (size, _) in enumerate(inner)
@@ -77,7 +85,10 @@ def _source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
         [
             "void NAME(void *const *a, const long *dims, egg_ctx *ctx) {",
             f"  {spec.dtype.c_type} *restrict y = a[0];",
-            *(f"  const {x.dtype.c_type} *restrict x{n} = a[{n + 1}];" for n, x in enumerate(call.inputs)),
+            *(
+                f"  const {x.dtype.c_type} *restrict x{n} = a[{n + 1}];"
+                for n, x in enumerate(call.inputs)
+            ),
             f"  const long rows = {code(product(spec.shape))}, share = 64;",
             "  for (long c; (c = egg_claim(ctx)) * share < rows;)",
             "    for (long row = c * share; row < (c + 1) * share && row < rows; row++) {",

@@ -17,7 +17,7 @@ def _spec(call: Call) -> Spec:
 def _meaning(call: Call, dims: Dims, x: Array) -> Array:
     del call, dims
     e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True, dtype=np.float32)
+    return np.asarray(e / e.sum(-1, keepdims=True, dtype=np.float32))
 
 
 def _counts(call: Call, dims: Dims) -> Counts:

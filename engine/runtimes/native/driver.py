@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -47,9 +48,9 @@ class Driver:
         address = self._library.egg_alloc(max(size, 1))
         if not address:
             raise MemoryError(f"cannot allocate {size} bytes")
-        buffer = (ctypes.c_uint8 * size).from_address(address)
-        weakref.finalize(buffer, self._library.egg_free, address, max(size, 1))
-        return np.frombuffer(buffer, np.uint8)
+        memory: Any = (ctypes.c_uint8 * size).from_address(address)
+        weakref.finalize(memory, self._library.egg_free, address, max(size, 1))
+        return np.frombuffer(memory, np.uint8)
 
     def run(self, program: DriverProgram, dims: Array) -> None:
         """One step; `dims` are the symbols' values as int64."""
@@ -71,6 +72,12 @@ class Driver:
     def flush_cache(self) -> None:
         """Evict what the caches hold, so that the next run reads memory."""
         self._library.egg_flush_cache(self._pool)
+
+
+def bytes_at(address: int, size: int) -> Array:
+    """Memory that something else owns, as u8 [size]."""
+    memory: Any = (ctypes.c_uint8 * size).from_address(address)
+    return np.frombuffer(memory, np.uint8)
 
 
 def dims_array(symbols: Sequence[str], dims: Mapping[str, int]) -> Array:

@@ -70,7 +70,9 @@ def kernel_name(source: Source) -> str:
     return "k_" + sha256(source.text("").encode()).hexdigest()[:20]
 
 
-def source_of(instruction: Instruction, symbols: Mapping[str, str], fixed: Mapping[str, int]) -> Source:
+def source_of(
+    instruction: Instruction, symbols: Mapping[str, str], fixed: Mapping[str, int]
+) -> Source:
     """C of an instruction; `symbols` are the C expressions of symbols that are not fixed."""
     op = instruction.op
     assert isinstance(op, Kernel)

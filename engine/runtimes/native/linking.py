@@ -123,12 +123,14 @@ def lay_out(program: Program, graph: Graph, capacity: Mapping[str, int]) -> Layo
                 for node in set(phase.space.externals.get(c, ())):
                     if node in producers:
                         source = producers[node][:2]
-                        deaths[source] = max(deaths.get(source, 0), spans[p][1] if phase.iterations > 1 else g)
+                        deaths[source] = max(
+                            deaths.get(source, 0), spans[p][1] if phase.iterations > 1 else g
+                        )
                 deaths[p, c] = max(deaths.get((p, c), 0), g)
             if _kernel(instruction).in_place is None:
                 births[p, instruction.output] = g
                 sizes[p, instruction.output] = instruction.spec.bytes(capacity)
-    copies = {key: 1 for key in births}
+    copies = dict.fromkeys(births, 1)
     kept = {t.node for t in (*graph.outputs, *graph.updates.values())}
     for p, phase in enumerate(program.phases):
         region = phase.space.region

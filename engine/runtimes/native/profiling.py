@@ -47,7 +47,12 @@ class NativeProfiler:
             slots, function = Slots(), runtime.library.address(source)
             scratch.reset()
             operands = [
-                slots.operand(tuple(scratch.place(space, instruction, makers, n, i) for i in range(space.region.iterations)))
+                slots.operand(
+                    tuple(
+                        scratch.place(space, instruction, makers, n, i)
+                        for i in range(space.region.iterations)
+                    )
+                )
                 for n in range(-1, len(instruction.inputs))
             ]
             one, keep_one = assemble([(1, [(function, True, operands)])], slots)
@@ -55,7 +60,9 @@ class NativeProfiler:
             if once > _SLOW_S:
                 least[instruction.key] = once
                 continue
-            rolled, keep = assemble([(space.region.iterations, [(function, True, operands)])], slots)
+            rolled, keep = assemble(
+                [(space.region.iterations, [(function, True, operands)])], slots
+            )
             timed.append((instruction.key, rolled, (keep, keep_one)))
         for _ in range(trials):
             for key, rolled, _keep in timed:
@@ -164,4 +171,3 @@ def default_example(node: Node, dims: Mapping[str, int], rng: np.random.Generato
     if not node.dtype.is_float:
         return np.zeros(shape, node.dtype.numpy)
     return rng.standard_normal(shape, np.float32).astype(node.dtype.numpy)
-

@@ -1,6 +1,5 @@
 """The native runtime: programs in generated C, one foreign call a step."""
 
-import ctypes
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,12 +15,12 @@ from engine.compiler.graph import Graph, Node
 from engine.compiler.options import CompileOptions
 from engine.compiler.program import Phase, Program
 from engine.compiler.search import Profiler
-from engine.compiler.shape import evaluate, substitute
+from engine.compiler.shape import evaluate
 from engine.compiler.tensor import Tensor
 from engine.ops.base import Array
 from engine.ops.registry import native_ops
 from engine.runtimes.base import Roofline, Runtime, stored_shape
-from engine.runtimes.native.driver import Driver, address_of, dims_array
+from engine.runtimes.native.driver import Driver, address_of, bytes_at, dims_array
 from engine.runtimes.native.folding import Folds
 from engine.runtimes.native.kernels import KernelLibrary, source_of
 from engine.runtimes.native.linking import DriverProgram, Layout, lay_out, link
@@ -179,7 +178,9 @@ class NativeRuntime(Runtime):
         return self._linked[program]
 
     def _link(self, layout: Layout) -> "_Linked":
-        makers = {phase: {i.output: i for i in phase.instructions} for phase in layout.program.phases}
+        makers = {
+            phase: {i.output: i for i in phase.instructions} for phase in layout.program.phases
+        }
 
         def function(instruction: Instruction, program: Program) -> int:
             return self.library.address(source_of(instruction, self.c_symbols, program.fixed))
@@ -188,7 +189,11 @@ class NativeRuntime(Runtime):
             return address_of(self.folds.value(phase.space, makers[phase], c, iteration))
 
         program, keep, of_node = link(
-            layout, address_of(self._arena), function, folded, lambda node: address_of(self.place(node))
+            layout,
+            address_of(self._arena),
+            function,
+            folded,
+            lambda node: address_of(self.place(node)),
         )
         return _Linked(layout, program, keep, of_node)
 
@@ -201,7 +206,7 @@ class NativeRuntime(Runtime):
                 self._data[node] = found  # a kernel reads it as it is: it has to stay
             return found
         if node not in self._buffers:
-            capacity = {**{s: 1 for s in self.symbols}, **self._capacity}
+            capacity = {**dict.fromkeys(self.symbols, 1), **self._capacity}
             for program in self._programs.programs if self._programs else ():
                 for symbol, bucket in program.bucket.items():
                     capacity[symbol] = max(capacity[symbol], bucket.max)
@@ -227,10 +232,9 @@ class NativeRuntime(Runtime):
                 held[...] = self._read(address, tensor, dims)
 
     def _read(self, address: int, tensor: Tensor, dims: Mapping[str, int]) -> Array:
-        shape = [int(substitute(d, dims)) for d in stored_shape(tensor.shape, tensor.dtype)]  # type: ignore[arg-type]
+        shape = [evaluate(d, dims) for d in stored_shape(tensor.shape, tensor.dtype)]
         size = int(np.prod(shape)) * tensor.dtype.numpy.itemsize
-        raw = np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8)
-        return raw.view(tensor.dtype.numpy).reshape(shape)
+        return bytes_at(address, size).view(tensor.dtype.numpy).reshape(shape)
 
     def read_outputs(self, linked: "_Linked", dims: Mapping[str, int]) -> dict[str, Array]:
         """Copies of all outputs that a linked program has just made."""
