@@ -138,7 +138,8 @@ def _options(config: EngineConfig, pages: int) -> CompileOptions:
 
 @dataclass(frozen=True)
 class _Examples:
-    """Inputs of a step like those that will be served: each request in pages of its own, in the middle of its context."""
+    """Inputs of a step like those that will be served: each request in pages of its own, in the middle of its
+    context."""
 
     inputs: StepInputs
     pages: int

@@ -36,8 +36,8 @@ class KvPlan:
 
 
 def plan_kv(limits: ModelLimits, config: EngineConfig, available_bytes: int) -> KvPlan:
-    """Size of the pool and the longest request. Raises `OutOfMemoryError` where one request of full length does not fit,
-    or the pool does not fit into `available_bytes`."""
+    """Size of the pool and the longest request. Raises `OutOfMemoryError` where one request of full length does not
+    fit, or the pool does not fit into `available_bytes`."""
     page_bytes = limits.kv_bytes_per_token * PAGE_SIZE
     room = available_bytes - limits.weight_bytes - _OVERHEAD_BYTES
     length = min(config.max_model_len or limits.context_length, limits.context_length)

@@ -33,11 +33,9 @@ class SafetensorsFiles:
             named, shards = {}, [directory / "model.safetensors"]
         for shard in shards:
             self._read_shard(shard)
-        for name, shard in named.items():
-            if self._where.get(name) != directory / shard:
-                raise ModelFileError(
-                    directory / shard, f"tensor {name!r} of the index is not in it"
-                )
+        for name, home in named.items():
+            if self._where.get(name) != directory / home:
+                raise ModelFileError(directory / home, f"tensor {name!r} of the index is not in it")
         self.size_bytes = sum(shard.stat().st_size for shard in shards)
 
     def names(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import inf
 from typing import Any, Self
 
@@ -48,8 +49,8 @@ class CompileOptions:
     generation_size: programs that one generation times. mutations: choices changed at most between parent and child.
     trials: timings of a program, of which the least counts. keep_best: parents of the next generation.
     profile_timeout: seconds after which a candidate is discarded.
-    profile_dims: values at which to time symbols that have no bucket, or a function of the bucketed ones. dim_buckets: symbol -> its buckets.
-    seed: of the search's random choices.
+    profile_dims: values at which to time symbols that have no bucket, or a function of the bucketed ones.
+    dim_buckets: symbol -> its buckets. seed: of the search's random choices.
     """
 
     search_graph_limit: int = 100
@@ -76,7 +77,7 @@ class CompileOptions:
             raise ValueError(f"profile_timeout must be positive: {self.profile_timeout}")
         for symbol, buckets in self.dim_buckets.items():
             ordered = sorted(buckets, key=lambda b: b.min)
-            for low, high in zip(ordered, ordered[1:], strict=False):
+            for low, high in pairwise(ordered):
                 if low.max >= high.min:
                     raise ValueError(f"buckets {low} and {high} of {symbol!r} overlap")
 

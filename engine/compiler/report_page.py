@@ -9,7 +9,8 @@ _STYLE = """
 body { font: 14px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; color: #1c2733; background: #fff }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
 th, td { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid #e3e8ee; white-space: nowrap }
-th:first-child, td:first-child { text-align: left; white-space: normal; font-family: ui-monospace, monospace; font-size: 12px }
+th:first-child, td:first-child { text-align: left; white-space: normal }
+td:first-child { font-family: ui-monospace, monospace; font-size: 12px }
 .bar { background: #dce9f7; display: block; height: .7rem; border-radius: 2px }
 .facts { color: #52606d }
 """

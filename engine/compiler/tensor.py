@@ -259,7 +259,8 @@ class Tensor:
         return self._new("Gather", (), [indexes, self], indexes.shape, self.dtype)
 
     def scatter(self, indexes: "Tensor", source: "Tensor") -> "Tensor":
-        """A copy of self with out.flat[indexes[i]] = source[i]; indexes outside it are skipped, the last writer wins."""
+        """A copy of self with out.flat[indexes[i]] = source[i]; indexes outside it are skipped, the last writer
+        wins."""
         if (
             indexes.dtype is not DType.I32
             or indexes.shape != source.shape

@@ -60,7 +60,8 @@ class Op:
     """One egglog constructor `(name sorts... IR*arity)`.
 
     spec(call) is the value's shape and type; meaning(call, dims, *inputs) computes it with NumPy from the inputs as
-    arrays in their specs' shapes (U4 as bytes of two elements). supersedes: ops that are no candidates where this one is.
+    arrays in their specs' shapes (U4 as bytes of two elements). supersedes: ops that are no candidates where this
+    one is.
     """
 
     name: str

@@ -47,6 +47,7 @@ class Runtime(ABC):
         self._data: dict[Node, Array | Loader] = {}
         self._graph: Graph | None = None
         self._programs: CompiledPrograms | None = None
+        self._symbols: frozenset[str] = frozenset()
         self.reports: list[BucketReport] = []
 
     def profiler(self, graph: Graph, options: CompileOptions) -> "Profiler | None":
@@ -62,14 +63,14 @@ class Runtime(ABC):
 
     def load(self, graph: Graph, programs: CompiledPrograms) -> None:
         """Take programs over; called by `Graph.search`."""
-        self._graph, self._programs = graph, programs
+        self._graph, self._programs, self._symbols = graph, programs, graph.symbols
         self._prepare()
 
     # -- data ----------------------------------------------------------------------------------------------------
 
     def set_data(self, tensor: Tensor, data: Any) -> None:
-        """Give an input its data: an array, nested lists, or (for a persisted input) a function that loads it, which may
-        be called several times. Raises `DataError` where the number of elements cannot fit."""
+        """Give an input its data: an array, nested lists, or (for a persisted input) a function that loads it,
+        which may be called several times. Raises `DataError` where the number of elements cannot fit."""
         node = tensor.node
         if node.op != "Input":
             raise DataError("set_data: only inputs take data")
@@ -113,7 +114,7 @@ class Runtime(ABC):
             )
         return conform(node, found()) if callable(found) else found
 
-    def settle(self) -> None:
+    def settle(self) -> None:  # noqa: B027 - a runtime may have nothing to do
         """Do now all that depends on weights alone, so that their loaders are needed no more."""
 
     # -- running -------------------------------------------------------------------------------------------------
@@ -122,7 +123,7 @@ class Runtime(ABC):
         """Run the program of the bucket that holds `dims` (symbols not given keep `Graph.set_dim`'s values)."""
         assert self._graph is not None
         known = self._graph.resolve(dims)
-        if missing := self._graph.symbols - known.keys():
+        if missing := self._symbols - known.keys():
             raise DataError(f"execute: dims {', '.join(sorted(missing))} have no value")
         program = self.programs.programs[self.programs.find(known)]
         for node in self._graph.inputs:
@@ -140,7 +141,7 @@ class Runtime(ABC):
                 f"input {node.attrs[0]!r} has shape {found}, and {want} for dims {dict(dims)}"
             )
 
-    def _changed(self, node: Node) -> None:
+    def _changed(self, node: Node) -> None:  # noqa: B027 - the same
         """An input has new data."""
 
     @abstractmethod

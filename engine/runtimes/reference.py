@@ -1,5 +1,7 @@
-"""The NumPy runtime: obvious and slow, it runs each op's meaning. The oracle of every test, and the fallback where there
-is no C compiler."""
+"""The NumPy runtime: obvious and slow, it runs each op's meaning.
+
+It is the oracle of every test, and the fallback where there is no C compiler.
+"""
 
 from collections.abc import Mapping
 

@@ -1,7 +1,8 @@
 """Contractions: a product summed over its last axis, and the case that weights are used in.
 
-`(Contract shape k view_a view_b a b)` is sum over k of a[view_a] * b[view_b]. `(Linear m n k x w)` is x [m, k] times the
-transpose of w [n, k]. Both are found by rules; kernels for packed weights are in `packed_matmul` and `quant_matmul`.
+`(Contract shape k view_a view_b a b)` is sum over k of a[view_a] * b[view_b]. `(Linear m n k x w)` is x [m, k]
+times the transpose of w [n, k]. Both are found by rules; kernels for packed weights are in `packed_matmul` and
+`quant_matmul`.
 """
 
 import numpy as np

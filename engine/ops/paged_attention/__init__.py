@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 
@@ -34,7 +35,7 @@ def _meaning(
     queries = q.reshape(t, kv_heads, heads // kv_heads, d)
     out = np.zeros_like(queries)
     pools = [pool.reshape(-1, page, kv_heads, d) for pool in (k_pool, v_pool)]
-    for i, (start, stop) in enumerate(zip(query_start[:-1], query_start[1:], strict=True)):
+    for i, (start, stop) in enumerate(pairwise(query_start)):
         if start == stop:
             continue
         context = int(positions[stop - 1]) + 1

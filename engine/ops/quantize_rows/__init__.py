@@ -1,7 +1,8 @@
 """Rows of activations rounded to 16 bits in groups: what the quantised products read.
 
-`(QuantizeRows m k g x)` keeps, for each row, int16 codes [k], then for each group of g an f32 scale (the group's largest
-magnitude / 32767) and the f32 sum of the group's rounded values. The rounding is about 1.5e-5 of a group's largest value.
+`(QuantizeRows m k g x)` keeps, for each row, int16 codes [k], then for each group of g an f32 scale (the group's
+largest magnitude / 32767) and the f32 sum of the group's rounded values. The rounding is about 1.5e-5 of a group's
+largest value.
 """
 
 from collections.abc import Callable

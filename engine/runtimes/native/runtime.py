@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import ClassVar
@@ -195,7 +196,13 @@ class NativeRuntime(Runtime):
             folded,
             lambda node: address_of(self.place(node)),
         )
-        return _Linked(layout, program, keep, of_node)
+        assert self._graph is not None
+        copied = [
+            (state, tensor)
+            for state, tensor in self._graph.updates.items()
+            if of_node(tensor.node) != address_of(self.place(state))
+        ]
+        return _Linked(program, keep, of_node, copied)
 
     def place(self, node: Node) -> Array:
         """The array that kernels read an input from: a persisted input's own, else a buffer for the largest dims."""
@@ -226,10 +233,8 @@ class NativeRuntime(Runtime):
                 self.place(node).reshape(-1)[: data.size] = data.reshape(-1)
         self.driver.run(linked.program, dims_array(self.symbols, dims))
         self._last = (linked, dict(dims))
-        for state, tensor in self._graph.updates.items():
-            held, address = self.place(state), linked.of_node(tensor.node)
-            if address != address_of(held):
-                held[...] = self._read(address, tensor, dims)
+        for state, tensor in linked.copied:
+            self.place(state)[...] = self._read(linked.of_node(tensor.node), tensor, dims)
 
     def _read(self, address: int, tensor: Tensor, dims: Mapping[str, int]) -> Array:
         shape = [evaluate(d, dims) for d in stored_shape(tensor.shape, tensor.dtype)]
@@ -257,12 +262,12 @@ class NativeRuntime(Runtime):
         return self.view(tensor).copy()
 
 
+@dataclass(frozen=True)
 class _Linked:
-    def __init__(
-        self,
-        layout: Layout,
-        program: DriverProgram,
-        keep: list[object],
-        of_node: Callable[[Node], int],
-    ) -> None:
-        self.layout, self.program, self.keep, self.of_node = layout, program, keep, of_node
+    """A program's tables, what must live as long, and where its results lie. `copied` are the states whose new value is
+    made elsewhere and copied back after a step."""
+
+    program: DriverProgram
+    keep: list[object]
+    of_node: Callable[[Node], int]
+    copied: list[tuple[Node, Tensor]]
