@@ -1,11 +1,11 @@
 """The ASGI application: routes, error handlers and middleware around one `ServerState`."""
 
 from fastapi import FastAPI
-from models.tokenizer import ChatTemplateError
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from engine.errors import EngineError
+from models.tokenizer import ChatTemplateError
 from server.errors import (
     APIError,
     ClientDisconnected,

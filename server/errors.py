@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 
 import msgspec
-from models.tokenizer import ChatTemplateError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from engine.errors import EngineDied, NotReady, QueueFull, RequestTooLarge
+from models.tokenizer import ChatTemplateError
 
 CLIENT_CLOSED_REQUEST = 499
 """nginx's status for a client that went away: logged, never delivered."""

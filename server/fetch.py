@@ -9,7 +9,6 @@ from typing import TypeVar
 from models.checkpoint import open_checkpoint
 from models.pull import DEFAULT_MODEL, default_cache_dir, resolve
 from models.tokenizer import Tokenizer, load_tokenizer
-
 from server.settings import Settings
 
 Result = TypeVar("Result")
@@ -38,13 +37,11 @@ def served_names(settings: Settings) -> list[str]:
 
 def read_text_side(path: Path) -> tuple[Tokenizer, tuple[int, ...]]:
     """The tokenizer, and the ids that end a text by the word of checkpoint or tokenizer."""
-    tokenizer = load_tokenizer(path)
     checkpoint = open_checkpoint(path)
-    try:
-        ids = dict.fromkeys((*checkpoint.config.eos_token_ids, *tokenizer.eos_token_ids))
-    finally:
-        checkpoint.close()
-    return tokenizer, tuple(ids)
+    config = checkpoint.config
+    checkpoint.close()
+    tokenizer = load_tokenizer(path)
+    return tokenizer, tuple(dict.fromkeys((*config.eos_token_ids, *tokenizer.eos_token_ids)))
 
 
 async def in_background(run: Callable[[], Result]) -> Result:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from models.tokenizer import Tokenizer
 from starlette.requests import Request
 
+from models.tokenizer import Tokenizer
 from server.engine_handle import EngineHandle
 from server.errors import model_not_found, unavailable
 from server.generation.defaults import SamplingDefaults

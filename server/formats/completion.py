@@ -4,7 +4,6 @@ from typing import Any
 
 from models.detokenizer import Detokenizer
 from models.tokenizer import Tokenizer
-
 from server.formats.frames import Framer, encode
 from server.formats.logprobs import CompletionLogprobs
 from server.formats.usage import usage_fields

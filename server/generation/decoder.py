@@ -3,10 +3,9 @@
 from collections import deque
 from dataclasses import dataclass, field
 
+from engine.messages import Delta, TokenLogprobs
 from models.detokenizer import Detokenizer
 from models.tokenizer import Tokenizer
-
-from engine.messages import Delta, TokenLogprobs
 from server.generation.stop import StopMatcher
 
 
