@@ -9,3 +9,7 @@ class ModelFileError(Exception):
     def __init__(self, path: Path | str, problem: str) -> None:
         super().__init__(f"{path}: {problem}")
         self.path, self.problem = Path(path), problem
+
+
+class PullError(OSError):
+    """A model's files cannot be fetched; the message says which, why, and what may help."""
