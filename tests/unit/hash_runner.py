@@ -63,7 +63,9 @@ class HashRunner:
 
     def _read(self, pages: NDArray[np.int32], length: int) -> NDArray[np.int32]:
         places = np.arange(length)
-        context = self._kv[pages[places // PAGE_SIZE] * PAGE_SIZE + places % PAGE_SIZE]
+        context: NDArray[np.int32] = self._kv[
+            pages[places // PAGE_SIZE] * PAGE_SIZE + places % PAGE_SIZE
+        ]
         assert (context >= 0).all(), "a slot is read that was never written"
         return context
 

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,8 +24,8 @@ def logits_of(seed: int, vocab: int = VOCAB, spread: float = 3.0) -> NDArray[np.
     return (generator.standard_normal(vocab) * spread).astype(np.float32)
 
 
-def sampler(prompt: list[int] | None = None, vocab: int = VOCAB, **params: object) -> Sampler:
-    sampling = SamplingParams(**{"max_tokens": 100, **params})  # type: ignore[arg-type]
+def sampler(prompt: list[int] | None = None, vocab: int = VOCAB, **params: Any) -> Sampler:
+    sampling = SamplingParams(**{"max_tokens": 100, **params})
     return Sampler(sampling, np.array(prompt or [0], np.int32), vocab)
 
 
@@ -71,7 +72,7 @@ def chi_square_fits(counts: Counter[int], expected: NDArray[np.float64], draws: 
     ],
 )
 @pytest.mark.parametrize("vocab", [1000, 77])
-def test_draws_follow_the_distribution(params: dict[str, float], vocab: int) -> None:
+def test_draws_follow_the_distribution(params: dict[str, Any], vocab: int) -> None:
     row, draws = logits_of(1, vocab, 1.5), 5000
     chooser = sampler(vocab=vocab, seed=11, **params)
     counts = Counter(chooser.choose(row) for _ in range(draws))
@@ -141,7 +142,7 @@ def test_ties_go_to_the_lowest_id() -> None:
 
 def test_a_seed_gives_the_same_tokens_alone_and_in_any_batch() -> None:
     steps = [logits_of(100 + i) for i in range(20)]
-    params = {"seed": 42, "temperature": 0.8}
+    params: dict[str, Any] = {"seed": 42, "temperature": 0.8}
 
     def follow(chooser: Sampler, others: list[Sampler], place: int) -> list[int]:
         tokens = []
@@ -181,7 +182,7 @@ def test_any_integer_is_a_seed(seed: int) -> None:
     assert sampler(seed=seed).choose(row) == sampler(seed=seed).choose(row)
 
 
-def greedy(row: list[float], prompt: list[int], output: list[int], **params: object) -> int:
+def greedy(row: list[float], prompt: list[int], output: list[int], **params: Any) -> int:
     chooser = sampler(prompt, len(row), temperature=0.0, **params)
     for token in output:
         chooser.observe(token)
@@ -244,14 +245,14 @@ def test_logit_bias_bans_and_forces() -> None:
 
 def test_min_tokens_masks_every_end_until_reached() -> None:
     row = [5.0, 4.0, 3.0]
-    ends = {"eos_token_ids": (0,), "stop_token_ids": (1,), "min_tokens": 2}
+    ends: dict[str, Any] = {"eos_token_ids": (0,), "stop_token_ids": (1,), "min_tokens": 2}
     assert greedy(row, [0], [], **ends) == 2
     assert greedy(row, [0], [2], **ends) == 2
     assert greedy(row, [0], [2, 2], **ends) == 0
 
 
 @pytest.mark.parametrize("params", [{"temperature": 0.0}, {"seed": 1}, {"seed": 1, "top_p": 0.5}])
-def test_a_row_that_is_not_a_number_fails_alone(params: dict[str, float]) -> None:
+def test_a_row_that_is_not_a_number_fails_alone(params: dict[str, Any]) -> None:
     batch = np.stack([logits_of(1), logits_of(2), logits_of(3)])
     batch[1, 500] = np.nan
     chosen = choose_tokens(batch, [0, 1, 2], [sampler(**params) for _ in range(3)])
