@@ -103,7 +103,7 @@ class CompletionFormat:
 
 def token_offsets(tokenizer: Tokenizer, ids: list[int]) -> list[int]:
     """Where each token starts in the text of all, in characters; special tokens have no width."""
-    detokenizer = Detokenizer(tokenizer, skip_special_tokens=True)
+    detokenizer = Detokenizer(tokenizer, skip_special_tokens=True, from_start=True)
     offsets = []
     position = 0
     for token_id in ids:
