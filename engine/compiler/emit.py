@@ -87,7 +87,9 @@ def _sole_scatter(state: Node, region: Region, graph: Graph) -> bool:
 
 
 def _facts(node: Node, region: Region) -> list[str]:
-    facts = []
+    facts = [f'(multiple_of_8 "{d}")' for d in node.shape if isinstance(d, int) and d % 8 == 0]
+    if len(node.shape) == 4 and isinstance(half := node.shape[3], int):
+        facts.append(f'(doubled "{2 * half}" "{half}")')
     for operand in node.inputs:
         view, shape = operand.view, operand.view.shape
         if view.is_contiguous:

@@ -53,6 +53,7 @@ def program_text() -> str:
             "(function dtype (IR) String :merge new)",
             "(relation contiguous (Dims Dims)) ; (contiguous v s): view v reads a dense tensor of shape s",
             "(relation weight (IR)) ; the same in every execution",
+            "(relation multiple_of_8 (String)) ; of dimensions that are numbers",
             *(_constructor(op) for op in all_ops().values()),
             *(f for f in declared if f not in sorts),
             *(f"(ruleset {name})" for name in RULESETS),
