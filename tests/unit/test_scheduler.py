@@ -154,6 +154,33 @@ def test_the_oldest_request_is_never_preempted() -> None:
     assert timings.preemptions == 0
 
 
+def test_a_prefill_takes_its_pages_back_from_a_younger_request_that_grew() -> None:
+    run = Harness(num_pages=8, max_model_len=128, settings=config(4, 8))
+    long = [i % VOCAB_SIZE for i in range(100)]
+    run.add("old", long, 20)
+    run.add("young", [1, 2, 3, 4], 60)
+    for _ in range(18):  # 4 tokens in the first step, 7 beside the other's decode in each other
+        run.step()
+    assert run.tokens["old"]
+    run.run()
+    young, old = run.last["young"].timings, run.last["old"].timings
+    assert young is not None
+    assert old is not None
+    assert (old.preemptions, young.preemptions > 0) == (0, True)
+    assert run.tokens == {"old": continuation(long, 20), "young": continuation([1, 2, 3, 4], 60)}
+
+
+def test_pages_that_a_running_prompt_still_needs_are_not_given_to_a_waiting_one() -> None:
+    run = Harness(num_pages=8, max_model_len=128, settings=config(4, 8))
+    for token, name in enumerate(("first", "second", "third")):
+        run.add(name, [token] * 100, 1)
+        if name != "first":
+            run.step()
+    assert (run.core.stats().running, run.core.stats().waiting) == (1, 2)
+    run.run()
+    assert run.core.stats().counters.preemptions == 0
+
+
 def test_a_smaller_priority_goes_first_then_the_earlier_arrival() -> None:
     run = Harness(settings=config(max_num_seqs=1))
     for name, priority in [("c", 1), ("a", 0), ("d", 1), ("b", 0)]:
