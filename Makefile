@@ -41,8 +41,8 @@ format: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/serve.stamp
-	$(BIN)/python benchmarks/startup.py
-	$(BIN)/python benchmarks/cpu_decode.py $(if $(PEER_PYTHON),--peer-python '$(PEER_PYTHON)')
+	$(BIN)/python -m benchmarks.startup
+	$(BIN)/python -m benchmarks.cpu_decode $(if $(PEER_PYTHON),--peer-python '$(PEER_PYTHON)')
 
 lock: $(VENV)/dev.stamp
 	$(INSTALL) uv
