@@ -7,6 +7,7 @@ from server.settings import SettingsError
 
 def user_message(error: Exception) -> str | None:
     """The line for `error`; None if it is a bug."""
-    if isinstance(error, EngineFailed | ModelFileError | OSError | SettingsError):
-        return " ".join(str(error).split())
+    mendable = EngineFailed | MemoryError | ModelFileError | OSError | SettingsError
+    if isinstance(error, mendable):
+        return " ".join(str(error).split()) or type(error).__name__
     return None

@@ -12,6 +12,6 @@ def real_server() -> Iterator[RealServer]:
     error = pull_error()
     if error is not None:
         pytest.skip(f"the default model cannot be fetched: {error}")
-    with RealServer("--max-model-len", "2048") as server:
+    with RealServer("--max-model-len", "512") as server:
         server.wait_ready()
         yield server

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import httpx
 import openai
 import pytest
-from models.tokenizer import Tokenizer, load_tokenizer
 from scripted import ScriptedEngine, write_tokenizer
 from served import ServedScript, ServeScript
 
+from models.tokenizer import Tokenizer, load_tokenizer
 from server.settings import Settings
 
 

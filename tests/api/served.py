@@ -8,9 +8,9 @@ from collections.abc import Callable
 import httpx
 import openai
 import uvicorn
-from models.tokenizer import Tokenizer
 from scripted import END_OF_TURN, EOS, ScriptedEngine
 
+from models.tokenizer import Tokenizer
 from server.app import create_app
 from server.generation.defaults import SamplingDefaults
 from server.http import HttpServer, listen

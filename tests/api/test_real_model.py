@@ -9,6 +9,7 @@ import openai
 import pytest
 from real_server import RealServer
 
+CONTEXT = 512
 PAGE_TOKENS = 16
 PROMPTS = [
     "The capital of France is",
@@ -30,7 +31,7 @@ def name(real_server: RealServer) -> str:
 def greedy(i: int) -> dict[str, object]:
     """The `i`-th of many different greedy requests."""
     prompt = PROMPTS[i % len(PROMPTS)] * (1 + i // len(PROMPTS))
-    return {"prompt": prompt, "max_tokens": 4 + 5 * (i % 7), "temperature": 0}
+    return {"prompt": prompt, "max_tokens": 4 + 3 * (i % 7), "temperature": 0}
 
 
 async def test_company_does_not_change_greedy_text(real_server: RealServer, name: str) -> None:
@@ -132,20 +133,20 @@ def test_a_bias_forces_and_bans(real_server: RealServer, name: str) -> None:
 
 
 def test_ignore_eos_and_min_tokens(real_server: RealServer, name: str) -> None:
-    fields = {"model": name, "messages": [{"role": "user", "content": "Say hi."}], "max_tokens": 60}
+    fields = {"model": name, "messages": [{"role": "user", "content": "Say hi."}], "max_tokens": 24}
     client = real_server.client()
     answer = client.chat.completions.create(**fields, extra_body={"ignore_eos": True})
-    assert answer.usage.completion_tokens == 60
+    assert answer.usage.completion_tokens == 24
     assert answer.choices[0].finish_reason == "length"
-    answer = client.chat.completions.create(**fields, extra_body={"min_tokens": 50})
-    assert 50 <= answer.usage.completion_tokens <= 60
+    answer = client.chat.completions.create(**fields, extra_body={"min_tokens": 20})
+    assert 20 <= answer.usage.completion_tokens <= 24
 
 
 def test_a_shared_start_is_cached(real_server: RealServer, name: str) -> None:
     client = real_server.client()
     fields = {
         "model": name,
-        "prompt": f"It is {time.time_ns()}. " + "All work and no play. " * 40,
+        "prompt": f"It is {time.time_ns()}. " + "All work and no play. " * 12,
         "max_tokens": 8,
         "temperature": 0,
     }
@@ -159,21 +160,21 @@ def test_a_shared_start_is_cached(real_server: RealServer, name: str) -> None:
 @pytest.mark.parametrize("beyond", [0, 1, 500])
 def test_prompt_longer_than_the_context(real_server: RealServer, name: str, beyond: int) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
-        real_server.client().completions.create(model=name, prompt=[500] * (2048 + beyond))
+        real_server.client().completions.create(model=name, prompt=[500] * (CONTEXT + beyond))
     assert caught.value.code == "context_length_exceeded"
-    assert "maximum context length is 2048 tokens" in caught.value.message
+    assert f"maximum context length is {CONTEXT} tokens" in caught.value.message
 
 
 def test_prompt_with_room_for_one_token(real_server: RealServer, name: str) -> None:
-    answer = real_server.client().completions.create(model=name, prompt=[500] * 2047)
+    answer = real_server.client().completions.create(model=name, prompt=[500] * (CONTEXT - 1))
     assert (answer.usage.completion_tokens, answer.choices[0].finish_reason) == (1, "length")
 
 
 def test_clients_that_leave_free_their_pages(real_server: RealServer, name: str) -> None:
-    body = {"model": name, "max_tokens": 1500, "stream": True, "ignore_eos": True}
-    for i in range(20):
+    body = {"model": name, "max_tokens": 400, "stream": True, "ignore_eos": True}
+    for i in range(12):
         with httpx.Client(timeout=30) as http:
-            request = body | {"prompt": [300 + i] * 200}
+            request = body | {"prompt": [300 + i] * 64}
             with http.stream("POST", f"{real_server.url}/v1/completions", json=request) as stream:
                 if i % 2:
                     next(stream.iter_lines())
