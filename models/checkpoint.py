@@ -138,7 +138,12 @@ class GgufCheckpoint:
             r"\.self_attn\.[qk]_proj\.weight$", name
         ):
             return None
-        rows = np.arange(shape[0]).reshape(-1, self.config.head_dim // 2, 2)
+        head_dim = self.config.head_dim
+        if len(shape) != 2 or head_dim % 2 or shape[0] % head_dim:
+            raise ModelFileError(
+                self.path, f"tensor {name!r} is {list(shape)}, not in heads of {head_dim} rows"
+            )
+        rows = np.arange(shape[0]).reshape(-1, head_dim // 2, 2)
         return rows.transpose(0, 2, 1).reshape(-1)
 
 

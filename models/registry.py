@@ -1,4 +1,4 @@
-"""Architectures by the name that checkpoints give them."""
+"""Checkpoints on disk as models that the engine can build."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,17 +7,12 @@ from pathlib import Path
 
 from engine.compiler.graph import Graph
 from engine.model import ModelLimits, StepGraph, StepInputs
+from models.architectures import MODULES
 from models.checkpoint import Checkpoint, open_checkpoint
 from models.config import ModelConfig
-from models.errors import ModelFileError
 from models.weights import WeightLoader
 
 Builder = Callable[[Graph, StepInputs, WeightLoader], StepGraph]
-
-# One line an architecture: its module has `build`.
-_MODULES = {
-    "llama": "models.llama",
-}
 
 
 class CheckpointModel:
@@ -51,13 +46,7 @@ class CheckpointModel:
 def load(path: Path | str) -> CheckpointModel:
     """The model in a directory or GGUF file. Raises `ModelFileError` for one that cannot be served."""
     checkpoint = open_checkpoint(Path(path))
-    architecture = checkpoint.config.architecture
-    if architecture not in _MODULES:
-        known = ", ".join(sorted(_MODULES))
-        raise ModelFileError(
-            path, f"architecture {architecture!r} is not supported (supported: {known})"
-        )
-    build: Builder = import_module(_MODULES[architecture]).build
+    build: Builder = import_module(MODULES[checkpoint.config.architecture]).build
     return CheckpointModel(Path(path).stem, checkpoint, build)
 
 

@@ -59,6 +59,8 @@ class SafetensorsFiles:
             named = json.loads(path.read_text())["weight_map"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ModelFileError(path, f"it is no index of shards: {error!r}") from None
+        if not isinstance(named, dict):
+            raise ModelFileError(path, "its weight_map is no JSON object")
         inside = all(isinstance(n, str) and Path(n).name == n for n in named.values())
         if not inside:
             raise ModelFileError(path, "it names a shard outside its directory")
