@@ -139,7 +139,7 @@ def load(
         raise typer.Exit(1) from None
     summary = summarise(run, objectives)
     console = Console()
-    for table in tables(summary):
+    for table in tables(run, summary):
         console.print(table)
     if json_path is not None:
         conditions = Conditions(url, served, mix, rate, max_concurrency, seed, ignore_eos)

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from datetime import datetime
 
+from rich.markup import escape
 from rich.table import Table
 
 from loadtest.chat_client import Reply, RequestFailed
@@ -11,11 +12,11 @@ from loadtest.run import Run
 from loadtest.summary import PERCENTILES, Distribution, Summary, timing
 
 _LATENCIES = {
-    "ttft": "time to first token",
-    "tpot": "time per output token",
-    "itl": "inter-token latency",
-    "e2el": "end to end",
-    "schedule_lag": "sent late by",
+    "ttft": "TTFT",
+    "tpot": "TPOT",
+    "itl": "ITL",
+    "e2el": "E2EL",
+    "schedule_lag": "sent late",
 }
 
 
@@ -32,8 +33,8 @@ class Conditions:
     ignore_eos: bool
 
 
-def tables(summary: Summary) -> list[Table]:
-    """Counts and rates, latencies, and failures if there were any."""
+def tables(run: Run, summary: Summary) -> list[Table]:
+    """Counts and rates, latencies, and failures if there were any, with the first of each kind."""
     rates = Table(show_header=False, box=None)
     for label, value in (
         ("completed", f"{summary.completed}"),
@@ -51,16 +52,21 @@ def tables(summary: Summary) -> list[Table]:
     ):
         rates.add_row(label, value)
     latencies = Table("ms", box=None)
-    for heading in ("mean", "median", "std", *(f"p{p}" for p in PERCENTILES)):
-        latencies.add_column(heading, justify="right")
+    shown = ("mean", "std", *(f"p{p}" for p in PERCENTILES))
+    for figure in shown:
+        latencies.add_column(figure, justify="right")
     for name, label in _LATENCIES.items():
-        latencies.add_row(label, *(f"{v:.1f}" for v in _figures(_of(summary, name)).values()))
+        figures = _figures(_of(summary, name))
+        latencies.add_row(label, *(f"{figures[figure]:.1f}" for figure in shown))
     if not summary.failures:
         return [rates, latencies]
     failures = Table("failure", box=None)
     failures.add_column("requests", justify="right")
+    failures.add_column("for example")
+    results = [o.result for o in reversed(run.outcomes) if isinstance(o.result, RequestFailed)]
+    details = {failure.kind: failure.detail for failure in results}
     for kind, count in summary.failures.items():
-        failures.add_row(kind, str(count))
+        failures.add_row(kind, str(count), escape(details[kind]))
     return [rates, latencies, failures]
 
 

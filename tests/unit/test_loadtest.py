@@ -295,6 +295,7 @@ def test_failures_are_told_apart(
     assert all(detail in error for error in result["errors"])
     assert result["mean_ttft_ms"] is None
     assert kind in output
+    assert result["errors"][0].removeprefix(f"{kind}: ")[:20] in output
 
 
 def test_a_server_that_is_not_there_is_one_line() -> None:
