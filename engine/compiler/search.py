@@ -35,6 +35,10 @@ class SearchError(RuntimeError):
     """No candidate could be run."""
 
 
+class CandidateError(Exception):
+    """A candidate is discarded; the message is the reason, under which reports count it."""
+
+
 class Profiler(Protocol):
     """How a runtime times candidates."""
 
@@ -52,7 +56,7 @@ class Profiler(Protocol):
     def time_program(
         self, program: Program, trials: int, timeout_s: float
     ) -> tuple[float, dict[str, Array]]:
-        """(least seconds of `trials` runs, outputs by name); raises `TimeoutError`, `MemoryError` or `ValueError`."""
+        """(least seconds of `trials` runs, outputs by name); raises `CandidateError`."""
         ...
 
     def time_ops(self, program: Program) -> Sequence[float]:
@@ -256,8 +260,8 @@ class _BucketSearch:
                 seconds, outputs = profiler.time_program(
                     self._program(genomes), options.trials, options.profile_timeout
                 )
-            except (TimeoutError, MemoryError, ValueError) as error:
-                self.report.rejected[type(error).__name__] += 1
+            except CandidateError as error:
+                self.report.rejected[str(error)] += 1
                 return
             if expected is None:
                 expected = outputs
@@ -273,7 +277,7 @@ class _BucketSearch:
                 self._measure_leaders(e, g, profiler)
                 for e, g in zip(self.extractors, first, strict=True)
             )
-            if best not in timed:
+            if best not in timed and len(timed) < limit:
                 trial(best)
             self._generations(timed, trial, limit)
         winner = min(timed, key=lambda g: timed[g])
@@ -312,14 +316,15 @@ class _BucketSearch:
                 if len(timed) >= limit or perf_counter() > self.deadline:
                     break
                 trial(child)
-            if min(timed.values()) > before * 0.99:
+            if not children or min(timed.values()) >= before * 0.99:
                 break
 
 
 def _agree(expected: dict[str, Array], outputs: dict[str, Array]) -> bool:
     for name, want in expected.items():
-        got = outputs[name].astype(np.float64)
-        scale = float(np.abs(want.astype(np.float64)).max(initial=0.0)) or 1.0
-        if not np.all(np.abs(got - want) <= _TOLERANCE * scale):
+        a, b = want.astype(np.float64), outputs[name].astype(np.float64)
+        finite = a[np.isfinite(a)]
+        scale = float(np.abs(finite).max(initial=0.0)) or 1.0
+        if not np.allclose(a, b, rtol=0, atol=_TOLERANCE * scale, equal_nan=True):
             return False
     return True

@@ -8,6 +8,7 @@ import numpy as np
 from engine.compiler.extract import Instruction
 from engine.compiler.graph import Node
 from engine.compiler.program import Program
+from engine.compiler.search import CandidateError
 from engine.compiler.shape import evaluate
 from engine.compiler.space import RegionSpace
 from engine.ops.base import Array, Spec
@@ -15,6 +16,7 @@ from engine.runtimes.base import stored_shape
 from engine.runtimes.native.driver import address_of, dims_array
 from engine.runtimes.native.kernels import source_of
 from engine.runtimes.native.linking import Slots, assemble
+from engine.runtimes.toolchain import ToolchainError
 
 if TYPE_CHECKING:
     from engine.runtimes.native.runtime import NativeRuntime
@@ -78,16 +80,17 @@ class NativeProfiler:
         self._prepare(program.dims)
         needed = runtime.lay_out(program).size
         if self._max_memory_bytes is not None and needed > self._max_memory_bytes:
-            raise MemoryError(f"{needed} bytes of buffers")
-        runtime.compile((program,))
+            raise CandidateError("too much memory")
+        try:
+            runtime.compile((program,))
+        except ToolchainError as error:
+            raise CandidateError("does not compile") from error
         linked = runtime.link(program)
         dims = dims_array(runtime.symbols, program.dims)
         first = runtime.driver.seconds(linked.program, dims)
         if first > timeout_s:
-            raise TimeoutError(f"{first:.2f} s")
+            raise CandidateError("too slow")
         outputs = runtime.read_outputs(linked, program.dims)
-        if not all(np.isfinite(x.astype(np.float32)).all() for x in outputs.values()):
-            raise ValueError("not finite")
         # A long run is steady by itself.
         repeats = trials if first < _STEADY_S else 1
         seconds = min(runtime.driver.seconds(linked.program, dims) for _ in range(repeats))
