@@ -120,7 +120,6 @@ def _options(config: EngineConfig, pages: int) -> CompileOptions:
             "r": requests,
             "o": requests,
             "p": max(context, -(-t // PAGE_SIZE) if requests == 1 else 1),
-            "slots": pages * PAGE_SIZE,
         }
 
     return CompileOptions(
