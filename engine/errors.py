@@ -37,3 +37,7 @@ class EngineDied(EngineError):
 
 class EngineFailed(EngineError):
     """The engine could not be loaded; the message is the cause in one line."""
+
+
+class LoadError(Exception):
+    """The model cannot be loaded as asked, which the user can mend; the message says how things stand."""

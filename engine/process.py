@@ -16,6 +16,7 @@ import zmq
 
 from engine.config import EngineConfig
 from engine.core import EngineCore, StepRunner
+from engine.errors import LoadError
 from engine.messages import (
     Abort,
     Deltas,
@@ -76,7 +77,10 @@ def run_engine(
             heartbeat.stats = core.stats
             _serve(core, sockets)
         except Exception as error:
-            logger.exception("the engine process ends")
+            if isinstance(error, LoadError):
+                logger.error("the engine process ends: %s", _one_line(error))
+            else:
+                logger.exception("the engine process ends")
             sockets.send(Failed(_one_line(error)))
             sys.exit(1)
 

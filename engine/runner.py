@@ -13,6 +13,7 @@ from engine.batch import Batch
 from engine.compile_model import compile_model
 from engine.compiler.report import BucketReport
 from engine.config import EngineConfig
+from engine.errors import LoadError
 from engine.kv_cache import PAGE_SIZE
 from engine.messages import EngineInfo, Progress
 from engine.model import Model, ModelLimits
@@ -24,7 +25,7 @@ _DEFAULT_KV_LIMIT = 4 << 30
 _OVERHEAD_BYTES = 400 << 20  # interpreter, libraries, compiler
 
 
-class OutOfMemoryError(MemoryError):
+class OutOfMemoryError(LoadError):
     """The KV pool does not fit; the message says what would."""
 
 

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+from engine.errors import LoadError
 
-class ModelFileError(Exception):
+
+class ModelFileError(LoadError):
     """A model's files cannot be served; the message names the file and what is wrong in it."""
 
     def __init__(self, path: Path | str, problem: str) -> None:
