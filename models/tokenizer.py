@@ -46,7 +46,7 @@ class Tokenizer:
         self.special_ids = frozenset(
             id_ for id_, token in backend.get_added_tokens_decoder().items() if token.special
         )
-        self.vocab_size = 1 + max(backend.get_vocab(with_added_tokens=True).values(), default=-1)
+        self.vocab_size = _vocab_size(backend)
 
     @property
     def chat_template(self) -> str | None:
@@ -104,6 +104,14 @@ class Tokenizer:
 
     def _id(self, token: str | None) -> int | None:
         return None if token is None else self._backend.token_to_id(token)
+
+
+def _vocab_size(backend: tokenizers.Tokenizer) -> int:
+    """One more than the highest id: vocabularies may have holes, so counting tokens falls short."""
+    size: int = backend.get_vocab_size(with_added_tokens=True)
+    while backend.id_to_token(size) is not None:
+        size += 1
+    return size
 
 
 def load_tokenizer(path: Path | str) -> Tokenizer:

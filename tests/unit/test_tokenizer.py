@@ -240,6 +240,15 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_a_hole_among_the_ids_counts(directory: Path) -> None:
+    content = json.loads((directory / "tokenizer.json").read_text())
+    content["model"]["vocab"]["b"], content["model"]["vocab"]["c"] = 6, 7
+    (directory / "tokenizer.json").write_text(json.dumps(content))
+    tokenizer = load_tokenizer(directory)
+    assert tokenizer.vocab_size == 8
+    assert tokenizer.decode([3, 4, 5, 6, 7]) == "abc"
+
+
 def write_config(directory: Path, **config: Any) -> None:
     (directory / "tokenizer_config.json").write_text(json.dumps(config))
 
