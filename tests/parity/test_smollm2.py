@@ -39,7 +39,7 @@ def runner(request: pytest.FixtureRequest) -> Runner:
 def logits(runner: Runner, ids: list[int], start: int) -> np.ndarray:
     """Logits [n, vocab] of the tokens from `start` on, computed in one step over one request's pages."""
     places = np.arange(start, len(ids), dtype=np.int32)
-    pages = np.arange(7, 7 - -(-len(ids) // 16), dtype=np.int32)[None]
+    pages = np.arange(7, 7 + -(-len(ids) // 16), dtype=np.int32)[None]
     slots = pages[0][places // 16] * 16 + places % 16
     tokens = np.array(ids[start:], np.int32)
     ends = np.array([0, len(tokens)], np.int32)
@@ -100,8 +100,8 @@ def greedy_cases() -> list[tuple[str, list[int], list[int], list[float]]]:
 def test_greedy_text(
     runner: Runner, name: str, prompt: list[int], expected: list[int], gaps: list[float]
 ) -> None:
-    if runner.info.device == "reference" and name not in ("short", "r_germany"):
-        pytest.skip("the NumPy runtime is slow: two prompts are enough")
+    if runner.info.device == "reference" and name != "r_germany":
+        pytest.skip("the NumPy runtime is slow: one prompt is enough")
     ids = list(prompt)
     row = last_logits(runner, ids)
     for step, (token, gap) in enumerate(zip(expected, gaps, strict=True)):
