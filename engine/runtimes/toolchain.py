@@ -16,6 +16,7 @@ _FLAGS = (
     "-march=native",
     "-ffp-contract=off",
     "-fno-math-errno",
+    "-fno-trapping-math",
     "-fPIC",
     "-shared",
 )

@@ -3,13 +3,12 @@ static inline __attribute__((always_inline)) void CAT(NAME, _rows)(
     float *restrict y, const float *restrict x, int rows, long m, long n, const uint8_t *const *restrict part) {
   f32x8 sums[TILE][BLOCKS];
   CAT(NAME, _tile)(sums, x + m * K, rows, part);
+  egg_swiglu(sums[0], rows * BLOCKS / 2);
   for (int r = 0; r < rows; r++)
-    for (int b = 0; b < BLOCKS / 2; b++)
-      for (long l = 0; l < 8 && 8 * (n + b) + l < N; l++) {
-        const float gate = sums[r][2 * b][l], up = sums[r][2 * b + 1][l];
-        const float sigmoid = 1.0f / (egg_exp2f(gate * -1.4426950408889634f) + 1.0f);
-        y[(m + r) * N + 8 * (n + b) + l] = gate * sigmoid * up;
-      }
+    for (int b = 0; b < BLOCKS / 2; b++) {
+      const long at = 8 * (n + b);
+      egg_store_part(y + (m + r) * N + at, sums[0][r * BLOCKS / 2 + b], N - at);
+    }
 }
 
 void NAME(void *const *a, const long *dims, egg_ctx *ctx) {

@@ -1,66 +1,103 @@
-/* Sums of products of quantised rows with packed weights (both formats are in prelude.h), for the kernels that use them.
+/* Products of quantised rows with packed weights (both formats are in prelude.h), for the kernels that end differently.
 
    A group's integer sum is exact; groups are added in order of k as fma(sum, scale_w * scale_x) and then fma(minimum,
    sum_x). So a row's bits depend on nothing but the row and the weights, whatever M, TILE, BLOCKS and the threads are. */
 #define GROUPS (K / G)
-#define CODE_VECTORS (G * BITS / 32)
+#define PLACES (16 / BITS) /* codes in a 16-bit lane */
 #define GROUP_BYTES EGG_GROUP_BYTES(G, BITS, SCALE_BITS, HAS_MIN)
 #define ROW_BYTES EGG_ROW_BYTES(K, G)
 
-static inline f32x8 CAT(NAME, _add)(f32x8 sum, i32x8 product, const uint8_t *restrict group, const uint8_t *restrict row, long g) {
-  const float *restrict scales = (const float *)(row + 2 * K);
-  const uint8_t *restrict numbers = group + G * BITS;
-  const f32x8 scale = egg_load_scales(numbers, SCALE_BITS) * egg_spread(scales[g]);
-  sum = egg_fma(__builtin_convertvector(product, f32x8), scale, sum);
-#if HAS_MIN
-  sum = egg_fma(egg_load_scales(numbers + SCALE_BITS, SCALE_BITS), egg_spread(scales[GROUPS + g]), sum);
-#endif
-  return sum;
-}
+/* What differs: where the n-th block of 8 outputs lies, and what becomes of rows m.. times blocks n..; sums[row * width + block]. */
+static inline const uint8_t *CAT(NAME, _block)(void *const *a, long n);
+EGG_INLINE void CAT(NAME, _finish)(void *const *a, const f32x8 *sums, int rows, int width, long m, long n);
 
-/* One row times BLOCKS blocks of 8 outputs. */
-static inline void CAT(NAME, _row)(f32x8 *restrict sums, const uint8_t *restrict row, const uint8_t *const *restrict blocks) {
-  EGG_UNROLL for (int b = 0; b < BLOCKS; b++) sums[b] = (f32x8){0};
+/* `rows` rows times `width` blocks. Codes come from the blocks, or unpacked from codes[block][k / 2] if that is not NULL. */
+EGG_INLINE void CAT(NAME, _tile)(
+    f32x8 *restrict sums, const uint8_t *restrict x, int rows, const uint8_t *const *restrict blocks, int width, const i16x16 *restrict codes) {
+  EGG_UNROLL for (int i = 0; i < rows * width; i++) sums[i] = (f32x8){0};
   for (long g = 0; g < GROUPS; g++) {
-    const int16_t *restrict x = (const int16_t *)row + g * G;
-    i32x8 product[BLOCKS];
-    EGG_UNROLL for (int b = 0; b < BLOCKS; b++) product[b] = (i32x8){0};
-    EGG_UNROLL for (int v = 0; v < CODE_VECTORS; v++)
-      EGG_UNROLL for (int j = 0; j < 16 / BITS; j++) {
-        const i16x16 pair = egg_spread_pair(x + (v * (16 / BITS) + j) * 2);
-        EGG_UNROLL for (int b = 0; b < BLOCKS; b++)
-          product[b] += egg_madd(egg_codes(egg_load_i16x16(blocks[b] + g * GROUP_BYTES + 32 * v), BITS, j), pair);
+    i32x8 products[16];
+    if (!codes) EGG_UNROLL for (int b = 0; b < width; b++) egg_prefetch(blocks[b] + g * GROUP_BYTES, GROUP_BYTES);
+    EGG_UNROLL for (int i = 0; i < rows * width; i++) products[i] = (i32x8){0};
+    for (int v = 0; v < G / 2 / PLACES; v++)
+      EGG_UNROLL for (int j = 0; j < PLACES; j++) {
+        const long pair = g * (G / 2) + v * PLACES + j;
+        i16x16 w[8];
+        EGG_UNROLL for (int b = 0; b < width; b++)
+          w[b] = codes ? codes[b * (K / 2) + pair] : egg_codes(egg_load_i16x16(blocks[b] + g * GROUP_BYTES + 32 * v), BITS, j);
+        EGG_UNROLL for (int r = 0; r < rows; r++) {
+          const i16x16 both = egg_spread_pair((const int16_t *)(x + r * ROW_BYTES) + 2 * pair);
+          EGG_UNROLL for (int b = 0; b < width; b++)
+            products[r * width + b] = egg_add(products[r * width + b], egg_madd(w[b], both));
+        }
       }
-    EGG_UNROLL for (int b = 0; b < BLOCKS; b++) sums[b] = CAT(NAME, _add)(sums[b], product[b], blocks[b] + g * GROUP_BYTES, row, g);
-  }
-}
-
-/* `rows` <= TILE rows times two blocks whose codes are unpacked to codes[block][k / 2]. */
-static inline __attribute__((always_inline)) void CAT(NAME, _tile)(
-    f32x8 (*restrict sums)[2], const uint8_t *restrict first, int rows, const i16x16 *restrict codes, const uint8_t *const *restrict blocks) {
-  EGG_UNROLL for (int r = 0; r < rows; r++) sums[r][0] = sums[r][1] = (f32x8){0};
-  for (long g = 0; g < GROUPS; g++) {
-    i32x8 product[TILE][2];
-    EGG_UNROLL for (int r = 0; r < rows; r++) product[r][0] = product[r][1] = (i32x8){0};
-    for (int pair = 0; pair < G / 2; pair++) {
-      const i16x16 w0 = codes[g * (G / 2) + pair], w1 = codes[K / 2 + g * (G / 2) + pair];
+    EGG_UNROLL for (int b = 0; b < width; b++) {
+      const uint8_t *restrict numbers = blocks[b] + g * GROUP_BYTES + G * BITS;
+      const f32x8 scale = egg_load_scales(numbers, SCALE_BITS);
+#if HAS_MIN
+      const f32x8 minimum = egg_load_scales(numbers + SCALE_BITS, SCALE_BITS);
+#endif
       EGG_UNROLL for (int r = 0; r < rows; r++) {
-        const i16x16 x = egg_spread_pair((const int16_t *)(first + r * ROW_BYTES) + g * G + 2 * pair);
-        product[r][0] += egg_madd(w0, x);
-        product[r][1] += egg_madd(w1, x);
+        const float *restrict scales = (const float *)(x + r * ROW_BYTES + 2 * K);
+        const f32x8 product = __builtin_convertvector(products[r * width + b], f32x8);
+        f32x8 sum = egg_fma(product, scale * egg_spread(scales[g]), sums[r * width + b]);
+#if HAS_MIN
+        sum = egg_fma(minimum, egg_spread(scales[GROUPS + g]), sum);
+#endif
+        sums[r * width + b] = sum;
       }
     }
-    EGG_UNROLL for (int r = 0; r < rows; r++)
-      EGG_UNROLL for (int b = 0; b < 2; b++)
-        sums[r][b] = CAT(NAME, _add)(sums[r][b], product[r][b], blocks[b] + g * GROUP_BYTES, first + r * ROW_BYTES, g);
   }
+}
+
+EGG_INLINE void CAT(NAME, _rows)(
+    void *const *a, int rows, const uint8_t *const *restrict blocks, int width, const i16x16 *restrict codes, long m, long n) {
+  f32x8 sums[16];
+  CAT(NAME, _tile)(sums, (const uint8_t *)a[1] + m * ROW_BYTES, rows, blocks, width, codes);
+  CAT(NAME, _finish)(a, sums, rows, width, m, n);
+}
+
+/* All rows times the two blocks from n, in tiles. */
+EGG_INLINE void CAT(NAME, _pair)(void *const *a, long rows, const i16x16 *restrict codes, long n, long blocks) {
+  const uint8_t *const both[2] = {CAT(NAME, _block)(a, n), CAT(NAME, _block)(a, n + 1 < blocks ? n + 1 : n)};
+  long m = 0;
+  for (; m + TILE <= rows; m += TILE) CAT(NAME, _rows)(a, TILE, both, 2, codes, m, n);
+  for (; m + 2 <= rows; m += 2) CAT(NAME, _rows)(a, 2, both, 2, codes, m, n);
+  if (m < rows) CAT(NAME, _rows)(a, 1, both, 2, codes, m, n);
 }
 
 /* The codes of one block as vectors of 16-bit numbers, in order of k. */
 static inline void CAT(NAME, _unpack)(i16x16 *restrict codes, const uint8_t *restrict block) {
   for (long g = 0; g < GROUPS; g++)
-    EGG_UNROLL for (int v = 0; v < CODE_VECTORS; v++) {
-      const i16x16 packed = egg_load_i16x16(block + g * GROUP_BYTES + 32 * v);
-      EGG_UNROLL for (int j = 0; j < 16 / BITS; j++) *codes++ = egg_codes(packed, BITS, j);
+    for (int v = 0; v < G / 2 / PLACES; v++)
+      EGG_UNROLL for (int j = 0; j < PLACES; j++)
+        *codes++ = egg_codes(egg_load_i16x16(block + g * GROUP_BYTES + 32 * v), BITS, j);
+}
+
+/* All rows times all blocks: a single row reads BLOCKS streams at a time; a few rows read two; for more, two blocks are
+   unpacked once to codes that all tiles read. */
+static inline void CAT(NAME, _product)(void *const *a, long rows, long blocks, egg_ctx *ctx) {
+  const long share = BLOCKS * SHARE;
+  if (rows > 64) {
+    i16x16 *restrict codes = ctx->scratch;
+    for (long c; (c = egg_claim(ctx)) * 2 < blocks;) {
+      const long n = 2 * c;
+      CAT(NAME, _unpack)(codes, CAT(NAME, _block)(a, n));
+      CAT(NAME, _unpack)(codes + K / 2, CAT(NAME, _block)(a, n + 1 < blocks ? n + 1 : n));
+      CAT(NAME, _pair)(a, rows, codes, n, blocks);
     }
+    return;
+  }
+  for (long c; (c = egg_claim(ctx)) * share < blocks;) {
+    const long end = (c + 1) * share < blocks ? (c + 1) * share : blocks;
+    if (rows > 1) {
+      for (long n = c * share; n < end; n += 2) CAT(NAME, _pair)(a, rows, NULL, n, end);
+      continue;
+    }
+    for (long n = c * share; n < end; n += BLOCKS) {
+      const uint8_t *streams[BLOCKS];
+      for (int b = 0; b < BLOCKS; b++) streams[b] = CAT(NAME, _block)(a, n + b < end ? n + b : n);
+      CAT(NAME, _rows)(a, 1, streams, BLOCKS, NULL, 0, n);
+    }
+  }
 }

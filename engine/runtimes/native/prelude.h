@@ -18,6 +18,8 @@
 /* Before a loop of few iterations whose arrays must stay in registers. */
 #define EGG_UNROLL _Pragma("GCC unroll 16")
 
+#define EGG_INLINE static inline __attribute__((always_inline))
+
 /* One thread's view of the running op. */
 typedef struct egg_ctx {
   int thread, threads;
@@ -46,11 +48,26 @@ static inline uint16_t egg_f32_to_bf16(float x) {
   return (uint16_t)((v.u + 0x7fff + (v.u >> 16 & 1)) >> 16);
 }
 
-/* 2^x within 2 units in the last place, without branches, so that loops over it vectorise. x = n + f with |f| <= 1/2;
-   2^f by its Taylor polynomial, 2^n by two factors, so that results in the subnormal range are right too. */
+/* p * 2^n for whole n: two factors, so that results in the subnormal range are right too. */
+static inline float egg_scale_by_power(float p, float n) {
+  const int32_t whole = (int32_t)n, half = whole >> 1, rest = whole - half;
+  union { int32_t i; float f; } a = {(half + 127) * (1 << 23)}, b = {(rest + 127) * (1 << 23)};
+  return p * a.f * b.f;
+}
+
+/* The nearest whole number, ties to even, of |x| < 2^22. */
+static inline float egg_nearest(float x) { return (x + 12582912.0f) - 12582912.0f; }
+
+/* x within [low, high]; a NaN becomes low. */
+static inline float egg_within(float x, float low, float high) {
+  const float y = x > low ? x : low;
+  return y < high ? y : high;
+}
+
+/* 2^x and e^x within 2 units in the last place, without branches, so that loops over them vectorise with the same bits.
+   2^x = 2^n 2^f with |f| <= 1/2 and the Taylor polynomial of 2^f. */
 static inline float egg_exp2f(float x) {
-  const float clamped = x < -151.0f ? -151.0f : x > 129.0f ? 129.0f : x;
-  const float n = (clamped + 0x1.8p23f) - 0x1.8p23f, f = clamped - n; /* n is the nearest whole number */
+  const float clamped = egg_within(x, -151.0f, 129.0f), n = egg_nearest(clamped), f = clamped - n;
   float p = 1.5252734e-5f;
   p = p * f + 1.5403530e-4f;
   p = p * f + 1.3333558e-3f;
@@ -59,13 +76,25 @@ static inline float egg_exp2f(float x) {
   p = p * f + 2.4022651e-1f;
   p = p * f + 6.9314718e-1f;
   p = p * f + 1.0f;
-  const int32_t whole = (int32_t)n, half = whole >> 1, rest = whole - half;
-  union { int32_t i; float f; } a = {(half + 127) << 23}, b = {(rest + 127) << 23};
-  const float y = p * a.f * b.f;
+  const float y = egg_scale_by_power(p, n);
   return x != x ? x : y;
 }
 
-static inline float egg_expf(float x) { return egg_exp2f(x * 1.44269504088896341f); }
+/* e^x = 2^n e^f, where f = x - n ln 2 is found in two steps, the first of them exact. */
+static inline float egg_expf(float x) {
+  const float clamped = egg_within(x, -105.0f, 90.0f), n = egg_nearest(clamped * 1.44269504f);
+  const float f = (clamped - n * 0.693359375f) + n * 2.12194440e-4f;
+  float p = 1.9841270e-4f;
+  p = p * f + 1.3888889e-3f;
+  p = p * f + 8.3333333e-3f;
+  p = p * f + 4.1666667e-2f;
+  p = p * f + 1.6666667e-1f;
+  p = p * f + 0.5f;
+  p = p * f + 1.0f;
+  p = p * f + 1.0f;
+  const float y = egg_scale_by_power(p, n);
+  return x != x ? x : y;
+}
 
 /* 1 / sqrt(mean(x^2) + eps) of a row; squares are summed in 8 lanes (k modulo 8) and the lanes in order. */
 static inline float egg_rms_scale(const float *restrict x, long k, float eps) {
@@ -112,6 +141,24 @@ static inline f32x8 egg_load_f32x8(const void *p) {
 
 static inline void egg_store_f32x8(void *p, f32x8 v) { memcpy(p, &v, sizeof v); }
 
+/* The first `count` lanes of a vector that may end outside a row, or begin there: all lanes from 8, none below 1. */
+static inline f32x8 egg_load_part(const float *p, long count) {
+  if (count >= 8) return egg_load_f32x8(p);
+  f32x8 v = {0};
+  if (count > 0) memcpy(&v, p, (size_t)count * sizeof *p);
+  return v;
+}
+
+static inline void egg_store_part(float *p, f32x8 v, long count) {
+  if (count >= 8) egg_store_f32x8(p, v);
+  else if (count > 0) memcpy(p, &v, (size_t)count * sizeof *p);
+}
+
+/* Ask for `size` bytes that a stream over p will come to, far enough ahead to hide memory's latency. */
+EGG_INLINE void egg_prefetch(const uint8_t *p, long size) {
+  EGG_UNROLL for (long at = 0; at < size; at += 64) __builtin_prefetch(p + 3072 + at);
+}
+
 /* Two adjacent 16-bit numbers in every 32-bit lane. */
 static inline i16x16 egg_spread_pair(const int16_t *p) {
   int32_t pair;
@@ -131,9 +178,21 @@ static inline i32x8 egg_madd(i16x16 a, i16x16 b) {
 #endif
 }
 
+/* a + b, done here and now: GCC would rather gather a chain's terms first, and run out of registers. */
+static inline i32x8 egg_add(i32x8 a, i32x8 b) {
+  a += b;
+#if defined(__AVX2__)
+  __asm__("" : "+x"(a));
+#endif
+  return a;
+}
+
 static inline f32x8 egg_fma(f32x8 a, f32x8 b, f32x8 c) {
 #if defined(__FMA__)
   return (f32x8)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__FP_FAST_FMAF)
+  for (int l = 0; l < 8; l++) c[l] = __builtin_fmaf(a[l], b[l], c[l]);
+  return c;
 #else
   return a * b + c;
 #endif
@@ -179,15 +238,28 @@ static inline void egg_quantize_row(uint8_t *restrict out, const float *restrict
       bits &= 0x7fffffff;
       top.bits = bits > top.bits ? bits : top.bits;
     }
-    const float scale = top.number / 32767.0f, inverse = scale > 0 ? 1.0f / scale : 0.0f;
+    /* A scale with a finite inverse, or none: what is left then is below any float's precision. */
+    const float scale = top.number / 32767.0f, inverse = scale > 1e-37f ? 1.0f / scale : 0.0f;
     int32_t sum = 0;
     for (long i = 0; i < g; i++) {
-      const int32_t code = (int32_t)__builtin_rintf(x[i] * inverse);
+      const int32_t code = (int32_t)egg_nearest(egg_within(x[i] * inverse, -32767.0f, 32767.0f));
       codes[i] = (int16_t)code;
       sum += code;
     }
     scales[group] = scale;
     sums[group] = (float)sum * scale;
+  }
+}
+
+/* v[i] = silu(v[2 i]) * v[2 i + 1], with the operations of the primitives in their order. Not inlined: kernels end with it
+   many times over. */
+static __attribute__((noinline, unused)) void egg_swiglu(f32x8 *v, int count) {
+  for (int i = 0; i < count; i++) {
+    float gate[8], up[8];
+    egg_store_f32x8(gate, v[2 * i]);
+    egg_store_f32x8(up, v[2 * i + 1]);
+    for (int l = 0; l < 8; l++) gate[l] = gate[l] * (1.0f / (egg_exp2f(gate[l] * -1.4426950408889634f) + 1.0f)) * up[l];
+    v[i] = egg_load_f32x8(gate);
   }
 }
 
@@ -231,7 +303,7 @@ static inline void egg_pad_f16x8(f32x8 *restrict y, const uint16_t *restrict x, 
 
 /* Vector j of the 16-bit codes in a vector of packed ones. */
 static inline i16x16 egg_codes(i16x16 packed, int bits, int j) {
-  if (bits == 4) return (i16x16)((u16x16)packed >> (4 * j) & 15);
+  if (bits == 4) return (i16x16)(j < 3 ? (u16x16)packed >> (4 * j) & 15 : (u16x16)packed >> 12);
   return j ? packed >> 8 : (packed << 8) >> 8;
 }
 
