@@ -69,6 +69,8 @@ void NAME(void *const *a, const long *dims, egg_ctx *ctx) {
       for (long j = 0; j < PAGE; j++) {
         egg_pad_f16x8(keys[j], k_pool + at + j * KVH * D, D);
         egg_pad_f16x8(values[j], v_pool + at + j * KVH * D, D);
+        if (page * PAGE + j > positions[last - 1]) /* not written yet: it may be NaN, which a weight of 0 does not undo */
+          for (int d = 0; d < WIDTH; d++) values[j][d] = (f32x8){0};
       }
       for (long row = 0; row < (last - first) * GROUP; row++) {
         const long seen = positions[first + row / GROUP] - page * PAGE + 1, visible = seen < PAGE ? seen : PAGE;
