@@ -16,7 +16,7 @@ import numpy as np
 from engine.compiler.dtype import DType
 from engine.compiler.shape import Dim
 from engine.ops.base import Array, Call, Kernel, Source, Spec
-from engine.ops.packed_matmul import pack_rows
+from engine.ops.packed_matmul import LANES, packed_row_bytes
 from engine.ops.quant_matmul.layout import Format
 from engine.ops.quantize_rows import quantize, rows_spec
 from engine.ops.registry import all_ops
@@ -63,8 +63,8 @@ class Case:
             form = Format(self.n, self.k, GROUP, int(self.weights[1]), 16, self.weights == "q4")
             return Spec((form.bytes,), DType.U8, str(form))
         dtype = DType(self.weights)
-        packed = pack_rows(np.zeros((self.n, self.k), dtype.numpy))
-        return Spec((packed.nbytes,), DType.U8, f"lanes {dtype.value}")
+        size = -(-self.n // LANES) * LANES * packed_row_bytes(self.k, dtype)
+        return Spec((size,), DType.U8, f"lanes {dtype.value}")
 
     @property
     def rows_spec(self) -> Spec:
@@ -121,8 +121,7 @@ class Bench:
         """Weights (all copies, any bytes), output, activations, residual."""
         rng = np.random.default_rng(0)
         weights = self.driver.array(case.weight_bytes * case.copies)
-        if case.weights in ("q4", "q8"):
-            weights.view(np.uint16)[:] = 0x1C1C  # a scale of 0.004: ordinary numbers everywhere
+        weights[:] = 0x1C  # as an f16 scale it is 0.004: ordinary numbers everywhere
         rows = case.rows(rng)
         held = self.driver.array(rows.nbytes)
         held[:] = rows.view(np.uint8).reshape(-1)

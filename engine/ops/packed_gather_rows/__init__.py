@@ -5,7 +5,7 @@ from collections.abc import Callable
 from engine.compiler.dtype import DType
 from engine.compiler.shape import Dim, parse_dim
 from engine.ops.base import Array, Call, Counts, Dims, Kernel, Source, Spec, template
-from engine.ops.packed_matmul import LANES, layout_type, unpack_rows
+from engine.ops.packed_matmul import layout_type, packed_row_bytes, unpack_rows
 from engine.ops.views import take_rows
 
 
@@ -18,8 +18,7 @@ def _rows(call: Call) -> int:
     """Rows that the packed table holds, padding included."""
     k, dtype, size = int(call.params[1]), layout_type(call.inputs[1]), call.inputs[1].shape[0]
     assert isinstance(size, int)
-    columns = k + (k & 1) if dtype.bits == 16 else k
-    return size * 8 // dtype.bits // columns // LANES * LANES
+    return size // packed_row_bytes(k, dtype)
 
 
 def _meaning(call: Call, dims: Dims, rows: Array, weights: Array) -> Array:

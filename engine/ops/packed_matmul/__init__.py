@@ -1,7 +1,7 @@
 """Products with float weights, packed so that a vector's lanes are output rows: `(PackedMatmul m n k x weights)`.
 
-`(PackRows k w)` is f32, f16 or bf16 [n, k] as [blocks of 8 rows][k][8], rows padded with zeros; in 16-bit types two
-columns stand side by side, [blocks][k / 2][8][2], so that a 32-bit lane holds a row's pair (k is padded to even).
+`(PackRows k w)` is f32, f16 or bf16 [n, k] as [blocks of 8 rows][k][8], rows padded with zeros; in bf16 two columns
+stand side by side, [blocks][k / 2][8][2], so that a 32-bit lane holds a row's pair (k is padded to even).
 """
 
 from collections.abc import Callable
@@ -26,22 +26,29 @@ def rows_of(spec: Spec, k: int) -> int:
 def pack_rows(w: Array) -> Array:
     """[n, k] in packed order, as bytes."""
     n, k = w.shape
-    paired = w.dtype.itemsize == 2
-    columns = k + (k & 1) if paired else k
-    full = np.zeros((-(-n // LANES) * LANES, columns), w.dtype)
+    side, blocks = _side_by_side(DType.of(w.dtype)), -(-n // LANES)
+    full = np.zeros((blocks * LANES, -(-k // side) * side), w.dtype)
     full[:n, :k] = w
-    width = 2 if paired else 1
-    order = full.reshape(-1, LANES, columns // width, width).transpose(0, 2, 1, 3)
+    order = full.reshape(blocks, LANES, -1, side).transpose(0, 2, 1, 3)
     return np.ascontiguousarray(order).view(np.uint8).reshape(-1)
 
 
 def unpack_rows(packed: Array, n: int, k: int, dtype: DType) -> Array:
     """f32 [n, k] of packed weights."""
-    width = 2 if dtype.bits == 16 else 1
-    held = packed.view(dtype.numpy).reshape(-(-n // LANES), -1, LANES, width)
-    lanes = held.transpose(0, 2, 1, 3)
-    columns = k + (k & 1) if dtype.bits == 16 else k
-    return lanes.reshape(-1, columns)[:n, :k].astype(np.float32)
+    blocks = -(-n // LANES)
+    lanes = packed.view(dtype.numpy).reshape(blocks, -1, LANES, _side_by_side(dtype))
+    rows = lanes.transpose(0, 2, 1, 3).reshape(blocks * LANES, -1)
+    return rows[:n, :k].astype(np.float32)
+
+
+def packed_row_bytes(k: int, dtype: DType) -> int:
+    """Bytes that a row of k elements takes."""
+    side = _side_by_side(dtype)
+    return -(-k // side) * side * dtype.bits // 8
+
+
+def _side_by_side(dtype: DType) -> int:
+    return 2 if dtype is DType.BF16 else 1
 
 
 def layout_type(spec: Spec) -> DType:
@@ -51,8 +58,8 @@ def layout_type(spec: Spec) -> DType:
 
 def _pack_spec(call: Call) -> Spec:
     k, dtype = int(call.params[0]), call.inputs[0].dtype
-    columns = k + (k & 1) if dtype.bits == 16 else k
-    size = -(-rows_of(call.inputs[0], k) // LANES) * LANES * columns * dtype.bits // 8
+    blocks = -(-rows_of(call.inputs[0], k) // LANES)
+    size = blocks * LANES * packed_row_bytes(k, dtype)
     return Spec((size,), DType.U8, f"lanes {dtype.value}")
 
 
@@ -119,10 +126,10 @@ def _kernel(name: str, add: bool) -> Kernel:
 
 
 PRODUCT = template(__file__, "product.c")
-# TILE rows of activations by BLOCKS blocks of 8 outputs at a time, SHARE of those a claim.
+# TILE rows of activations by 16 outputs; for a single row, BLOCKS streams of 8 outputs; SHARE times BLOCKS a claim.
 VARIANTS = tuple(
     (("TILE", str(tile)), ("BLOCKS", str(blocks)), ("SHARE", str(share)))
-    for tile, blocks, share in ((4, 2, 2), (4, 4, 1), (6, 2, 1))
+    for tile, blocks, share in ((4, 2, 4), (4, 4, 2), (6, 8, 1))
 )
 OPS = (
     Fold("PackRows", ("String",), 1, _pack_spec, _pack),
