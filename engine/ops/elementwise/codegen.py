@@ -68,7 +68,7 @@ def print_expression(e: Expression, indexes: list[str], code: Code) -> str:
         if node.op == "Cast":
             return _rounded(node.dtype, _cast(operands[0], node.children[0].dtype, node.dtype))
         if node.op == "Mod":
-            form = "fmodf({0}, {1})" if node.dtype.is_float else "({0} % {1})"
+            form = "fmodf({0}, {1})" if node.dtype.is_float else "egg_remainder({0}, {1})"
         else:
             form = _CALLS[node.op]
         return _rounded(node.dtype, form.format(*operands))

@@ -27,7 +27,7 @@ static inline void CAT(NAME, _page)(
   float highest = *top;
   for (int j = 0; j < PAGE; j++) highest = p.one[j] > highest ? p.one[j] : highest;
   for (int j = 0; j < PAGE; j++) p.one[j] = egg_expf(p.one[j] - highest);
-  const float rescale = egg_expf(*top - highest);
+  const float rescale = highest == *top ? 1.0f : egg_expf(*top - highest);
   float weight = 0;
   for (int j = 0; j < PAGE; j++) weight += p.one[j];
   *top = highest;
@@ -66,7 +66,12 @@ void NAME(void *const *a, const long *dims, egg_ctx *ctx) {
     }
     for (long page = 0; page * PAGE <= positions[last - 1]; page++) {
       const long at = ((long)table[i * pages + page] * PAGE * KVH + head) * D;
+      const long next = ((long)table[i * pages + (page + 1 < pages ? page + 1 : page)] * PAGE * KVH + head) * D;
       for (long j = 0; j < PAGE; j++) {
+        for (long d = 0; d < D; d += 32) { /* a cache line */
+          __builtin_prefetch(k_pool + next + j * KVH * D + d);
+          __builtin_prefetch(v_pool + next + j * KVH * D + d);
+        }
         egg_pad_f16x8(keys[j], k_pool + at + j * KVH * D, D);
         egg_pad_f16x8(values[j], v_pool + at + j * KVH * D, D);
         if (page * PAGE + j > positions[last - 1]) /* not written yet: it may be NaN, which a weight of 0 does not undo */

@@ -1,7 +1,9 @@
 /* Walks a program's tables with a pool of threads: one call a step, one parallel region, no allocation in it.
 
-   Every thread runs every op and claims chunks of its work; where the tables say so, they meet at a barrier. Waiting
-   spins for a bounded time and then sleeps, so that a busy neighbour on the machine does not lose whole time slices. */
+   Ops that need nothing from each other form a group. A thread joins the group that is due, claims chunks of its ops until
+   none are left, and leaves; when the last one has left, the next group is due. So nobody waits for a thread that holds no
+   work: where a busy neighbour keeps a worker off its processor, the others do its share. Waiting spins for a bounded time
+   and then sleeps, so that the neighbour is not kept off its processor either. */
 #include "prelude.h"
 
 #include <pthread.h>
@@ -19,8 +21,9 @@ typedef struct { egg_kernel *fn; int32_t n_args, barrier; egg_operand args[16]; 
 typedef struct { int32_t iterations, n_ops; egg_op *ops; } egg_phase;
 typedef struct { int32_t n_phases, reserved; egg_phase *phases; void **slots; } egg_program;
 
-#define MAX_CLAIMS 1024 /* ops between two barriers */
-#define SPINS 4000      /* about 30 us */
+#define MAX_GROUP 256 /* ops of one group */
+#define SPINS 4000    /* about 30 us */
+#define ACTIVE 255u   /* the part of `due` that counts threads inside the group; all ones: the next group is being set up */
 
 typedef struct { _Atomic long value; char pad[64 - sizeof(long)]; } claim_line;
 
@@ -32,15 +35,16 @@ struct egg_pool {
   pthread_t *workers;
   worker_seat *seats;
   char *scratch;
-  _Atomic uint32_t step;        /* counts steps: workers wait for it to change */
-  _Atomic uint32_t generation;  /* counts barriers passed */
-  _Atomic int arrived;
-  _Atomic int inside;           /* workers that may still read the tables of this step */
+  _Atomic uint32_t due;      /* number of the group that is due, times 256, plus the threads inside it */
+  _Atomic uint32_t step;     /* counts steps: workers wait for it to change */
+  _Atomic uint32_t sleepers; /* threads that wait in the kernel, for either */
+  _Atomic int running;       /* a step's tables may be read */
+  _Atomic int inside;        /* workers that may be reading them */
   _Atomic int stopping;
   const egg_program *program;
   const long *dims;
   double *seconds;
-  claim_line claims[MAX_CLAIMS];
+  claim_line claims[2][MAX_GROUP]; /* of the groups with even and odd numbers */
 };
 
 static void pause_briefly(void) {
@@ -51,38 +55,57 @@ static void pause_briefly(void) {
 #endif
 }
 
-/* Until *word is no longer `old`. */
-static void wait_for_change(_Atomic uint32_t *word, uint32_t old) {
+/* Until *word, without the bits in `ignored`, is no longer `old`. */
+static void wait_for_change(egg_pool *pool, _Atomic uint32_t *word, uint32_t old, uint32_t ignored) {
   for (int spin = 0; spin < SPINS; spin++) {
-    if (atomic_load_explicit(word, memory_order_acquire) != old) return;
+    if ((atomic_load_explicit(word, memory_order_acquire) | ignored) != (old | ignored)) return;
     pause_briefly();
   }
-  while (atomic_load_explicit(word, memory_order_acquire) == old) {
+  atomic_fetch_add(&pool->sleepers, 1);
+  for (uint32_t now; ((now = atomic_load(word)) | ignored) == (old | ignored);) {
 #if defined(__linux__)
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, now, NULL, NULL, 0);
 #else
     usleep(50);
 #endif
   }
+  atomic_fetch_sub(&pool->sleepers, 1);
 }
 
-static void change(_Atomic uint32_t *word) {
-  atomic_fetch_add_explicit(word, 1, memory_order_release);
+static void wake(egg_pool *pool, _Atomic uint32_t *word) {
 #if defined(__linux__)
-  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
+  if (atomic_load(&pool->sleepers)) syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
+#else
+  (void)pool, (void)word;
 #endif
 }
 
-/* All threads meet; the last to come makes `claims` counters ready for the ops that follow. */
-static void meet(egg_pool *pool, int claims) {
-  const uint32_t generation = atomic_load_explicit(&pool->generation, memory_order_acquire);
-  if (atomic_fetch_add_explicit(&pool->arrived, 1, memory_order_acq_rel) + 1 < pool->threads) {
-    wait_for_change(&pool->generation, generation);
-    return;
+/* Whether this thread is now inside group `number`; no if the group is done. */
+static int join(egg_pool *pool, uint32_t number) {
+  uint32_t due = atomic_load_explicit(&pool->due, memory_order_acquire);
+  for (;;) {
+    if (due >> 8 != number) return 0;
+    if ((due & ACTIVE) == ACTIVE) {
+      pause_briefly();
+      due = atomic_load_explicit(&pool->due, memory_order_acquire);
+    } else if (atomic_compare_exchange_weak_explicit(&pool->due, &due, due + 1, memory_order_acq_rel, memory_order_acquire)) {
+      return 1;
+    }
   }
-  for (int i = 0; i < claims; i++) atomic_store_explicit(&pool->claims[i].value, 0, memory_order_relaxed);
-  atomic_store_explicit(&pool->arrived, 0, memory_order_relaxed);
-  change(&pool->generation);
+}
+
+/* Out of group `number`, all of whose work is claimed; the last one out makes the next group due. */
+static void leave(egg_pool *pool, uint32_t number) {
+  const uint32_t left = atomic_fetch_sub_explicit(&pool->due, 1, memory_order_acq_rel) - 1;
+  uint32_t empty = number << 8;
+  if (left != empty || !atomic_compare_exchange_strong(&pool->due, &empty, empty | ACTIVE)) return;
+  for (int i = 0; i < MAX_GROUP; i++)
+    if (atomic_load_explicit(&pool->claims[(number + 1) & 1][i].value, memory_order_relaxed))
+      atomic_store_explicit(&pool->claims[(number + 1) & 1][i].value, 0, memory_order_relaxed);
+    else
+      break; /* the counters are used from the first on */
+  atomic_store(&pool->due, (number + 1) << 8);
+  wake(pool, &pool->due);
 }
 
 static double now(void) {
@@ -94,38 +117,40 @@ static double now(void) {
 static void walk(egg_pool *pool, int thread) {
   const egg_program *program = pool->program;
   egg_ctx ctx = {thread, pool->threads, NULL, pool->scratch + thread * EGG_SCRATCH};
-  int since_barrier = 0;
+  uint32_t group = 0;
   long first_op = 0;
-  for (int p = 0; p < program->n_phases; p++) {
+  for (int p = 0; p < program->n_phases; first_op += program->phases[p++].n_ops) {
     const egg_phase *phase = &program->phases[p];
     for (int iteration = 0; iteration < phase->iterations; iteration++)
-      for (int n = 0; n < phase->n_ops; n++) {
-        const egg_op *op = &phase->ops[n];
-        void *args[16];
-        for (int k = 0; k < op->n_args; k++)
-          args[k] = program->slots[op->args[k].base + iteration * op->args[k].step];
+      for (int n = 0, end; n < phase->n_ops; n = end, group++) {
+        for (end = n + 1; end < phase->n_ops && end - n < MAX_GROUP && !phase->ops[end - 1].barrier && !pool->seconds;) end++;
         const double start = pool->seconds && thread == 0 ? now() : 0;
-        ctx.claim = &pool->claims[since_barrier++].value;
-        op->fn(args, pool->dims, &ctx);
-        if (op->barrier || pool->seconds || since_barrier == MAX_CLAIMS) {
-          meet(pool, since_barrier);
-          since_barrier = 0;
+        if (join(pool, group)) {
+          for (int o = n; o < end; o++) {
+            const egg_op *op = &phase->ops[o];
+            void *args[16];
+            for (int k = 0; k < op->n_args; k++) args[k] = program->slots[op->args[k].base + iteration * op->args[k].step];
+            ctx.claim = &pool->claims[group & 1][o - n].value;
+            op->fn(args, pool->dims, &ctx);
+          }
+          leave(pool, group);
         }
+        wait_for_change(pool, &pool->due, group << 8, ACTIVE);
         if (pool->seconds && thread == 0) pool->seconds[first_op + n] += now() - start;
       }
-    first_op += phase->n_ops;
   }
-  if (since_barrier) meet(pool, since_barrier);
 }
 
 static void *work(void *argument) {
   const worker_seat *seat = argument;
   egg_pool *pool = seat->pool;
-  for (uint32_t step = 0;; step++) {
-    wait_for_change(&pool->step, step);
-    if (atomic_load_explicit(&pool->stopping, memory_order_acquire)) return NULL;
-    walk(pool, seat->index);
-    atomic_fetch_sub_explicit(&pool->inside, 1, memory_order_release);
+  for (uint32_t step = 0;;) {
+    wait_for_change(pool, &pool->step, step, 0);
+    step = atomic_load(&pool->step);
+    if (atomic_load(&pool->stopping)) return NULL;
+    atomic_fetch_add(&pool->inside, 1);
+    if (atomic_load(&pool->running)) walk(pool, seat->index);
+    atomic_fetch_sub(&pool->inside, 1);
   }
 }
 
@@ -146,8 +171,9 @@ egg_pool *egg_pool_new(int threads) {
 }
 
 void egg_pool_free(egg_pool *pool) {
-  atomic_store_explicit(&pool->stopping, 1, memory_order_release);
-  change(&pool->step);
+  atomic_store(&pool->stopping, 1);
+  atomic_fetch_add(&pool->step, 1);
+  wake(pool, &pool->step);
   for (int i = 1; i < pool->threads; i++) pthread_join(pool->workers[i], NULL);
   free(pool->scratch);
   free(pool->workers);
@@ -155,16 +181,21 @@ void egg_pool_free(egg_pool *pool) {
   free(pool);
 }
 
-/* Times, with a barrier after each op, are added to seconds[op] where it is not NULL. */
+/* Times, with each op a group of its own, are added to seconds[op] where it is not NULL. */
 void egg_run_timed(egg_pool *pool, const egg_program *program, const long *dims, double *seconds) {
   pool->program = program;
   pool->dims = dims;
   pool->seconds = seconds;
-  atomic_store_explicit(&pool->inside, pool->threads - 1, memory_order_relaxed);
-  if (pool->threads > 1) change(&pool->step);
+  for (int i = 0; i < MAX_GROUP; i++) atomic_store_explicit(&pool->claims[0][i].value, 0, memory_order_relaxed);
+  for (int i = 0; i < MAX_GROUP; i++) atomic_store_explicit(&pool->claims[1][i].value, 0, memory_order_relaxed);
+  atomic_store(&pool->due, 0);
+  atomic_store(&pool->running, 1);
+  atomic_fetch_add(&pool->step, 1);
+  wake(pool, &pool->step);
   walk(pool, 0);
-  /* The caller may free the tables: wait for the workers to be done with them. */
-  while (atomic_load_explicit(&pool->inside, memory_order_acquire)) pause_briefly();
+  /* The caller may free the tables: no worker may read them any more. */
+  atomic_store(&pool->running, 0);
+  while (atomic_load(&pool->inside)) pause_briefly();
 }
 
 void egg_run(egg_pool *pool, const egg_program *program, const long *dims) {

@@ -36,6 +36,9 @@ static inline long egg_claim(egg_ctx *ctx) {
   return atomic_fetch_add_explicit(ctx->claim, 1, memory_order_relaxed);
 }
 
+/* a % b with the sign of a, and 0 where C has no answer. */
+static inline int64_t egg_remainder(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
+
 static inline float egg_bf16_to_f32(uint16_t x) {
   union { uint32_t u; float f; } v = {(uint32_t)x << 16};
   return v.f;
