@@ -48,6 +48,7 @@ class Runtime(ABC):
         self._graph: Graph | None = None
         self._programs: CompiledPrograms | None = None
         self._symbols: frozenset[str] = frozenset()
+        self._consumed: list[Node] = []
         self.reports: list[BucketReport] = []
 
     def profiler(self, graph: Graph, options: CompileOptions) -> "Profiler | None":
@@ -64,6 +65,13 @@ class Runtime(ABC):
     def load(self, graph: Graph, programs: CompiledPrograms) -> None:
         """Take programs over; called by `Graph.search`."""
         self._graph, self._programs, self._symbols = graph, programs, graph.symbols
+        read = {
+            n
+            for phase in programs.programs[0].phases
+            for nodes in phase.space.region.inputs.values()
+            for n in nodes
+        }
+        self._consumed = [n for n in graph.inputs if n in read and n not in graph.persisted]
         self._prepare()
 
     # -- data ----------------------------------------------------------------------------------------------------
@@ -126,13 +134,11 @@ class Runtime(ABC):
         if missing := self._symbols - known.keys():
             raise DataError(f"execute: dims {', '.join(sorted(missing))} have no value")
         program = self.programs.programs[self.programs.find(known)]
-        for node in self._graph.inputs:
-            if node not in self._graph.persisted and node in self._data:
-                self._check_size(node, known)
+        for node in self._consumed:
+            self._check_size(node, known)
         self._run(program, known)
-        for node in self._graph.inputs:
-            if node not in self._graph.persisted:
-                self._data.pop(node, None)
+        for node in self._consumed:
+            self._data.pop(node, None)
 
     def _check_size(self, node: Node, dims: Mapping[str, int]) -> None:
         want = tuple(evaluate(d, dims) for d in stored_shape(node.shape, node.dtype))

@@ -227,10 +227,9 @@ class NativeRuntime(Runtime):
         self.reserve({s: v for s, v in dims.items() if s not in program.bucket})
         linked = self.link(program)
         assert self._graph is not None
-        for node in self._graph.inputs:
-            if node not in self._graph.persisted and node in self._data:
-                data = self.data(node)
-                self.place(node).reshape(-1)[: data.size] = data.reshape(-1)
+        for node in self._consumed:
+            data = self.data(node)
+            self.place(node).reshape(-1)[: data.size] = data.reshape(-1)
         self.driver.run(linked.program, dims_array(self.symbols, dims))
         self._last = (linked, dict(dims))
         for state, tensor in linked.copied:
