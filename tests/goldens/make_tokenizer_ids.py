@@ -8,7 +8,7 @@ BPE), stories260k_tokenizer_ids.json from llama.cpp (llama-cpp-python 0.3.36, Se
 smollm2_prompts.json holds chats with the prompt and the ids that transformers and llama.cpp agree on.
 """
 
-# ruff: noqa: RUF001 (confusable characters are the point)
+
 
 import json
 import sys
