@@ -31,6 +31,8 @@ _LOADS = {
 _STORES = {
     DType.F16: "(_Float16)({0})",
     DType.BF16: "egg_f32_to_bf16({0})",
+    DType.F8E4M3: "egg_f32_to_f8e4m3({0})",
+    DType.F8E5M2: "egg_f32_to_f8e5m2({0})",
 }
 
 

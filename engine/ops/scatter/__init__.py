@@ -87,9 +87,10 @@ def _rows_source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
     expression = call.expression
     assert expression is not None
     shape, data = as_shape(call.params[1]), call.inputs[0]
-    whole = View.contiguous(shape)
-    row_view = View((((shape[0], 1),), *(((size, 0),) for size in shape[1:])))
-    column_view = View((((shape[0], 0),), *whole.axes[1:]))
+    row_view, column_view = View.contiguous(shape[:1]), View.contiguous(shape[1:])
+    for axis, size in enumerate(shape[1:], start=1):
+        row_view = row_view.insert(axis, size)
+    column_view = column_view.insert(0, shape[0])
     views = [row_view, column_view, *expression.views]
     nest = loop_nest(views)
     indexes = [nest_index(nest, n, "r", view.offset, code) for n, view in enumerate(views)]

@@ -51,6 +51,34 @@ static inline uint16_t egg_f32_to_bf16(float x) {
   return (uint16_t)((v.u + 0x7fff + (v.u >> 16 & 1)) >> 16);
 }
 
+/* The 8-bit floats of the OCP specification: E5M2 is the upper half of an f16; E4M3 has no infinities and one NaN. */
+static inline float egg_f8e5m2_to_f32(uint8_t x) {
+  union { uint16_t u; _Float16 f; } v = {(uint16_t)(x << 8)};
+  return (float)v.f;
+}
+
+static inline float egg_f8e4m3_to_f32(uint8_t x) {
+  const int exponent = x >> 3 & 15, mantissa = x & 7;
+  if ((x & 0x7f) == 0x7f) return NAN;
+  const float y = exponent ? ldexpf((float)(8 + mantissa), exponent - 10) : ldexpf((float)mantissa, -9);
+  return x & 0x80 ? -y : y;
+}
+
+/* Round to nearest, ties to even; what is above the largest number becomes the pattern `above`. */
+static inline uint8_t egg_f32_to_f8(float x, int mantissa_bits, int bias, int above, int nan) {
+  const uint8_t sign = signbit(x) ? 0x80 : 0;
+  if (x != x) return (uint8_t)(sign | nan);
+  int exponent = 0;
+  frexpf(x, &exponent); /* |x| is in [2^(exponent - 1), 2^exponent) */
+  exponent = x == 0 || exponent - 1 < 1 - bias ? 1 - bias : exponent - 1;
+  if (isinf(x) || exponent > bias + 1) return (uint8_t)(sign | above);
+  const int bits = ((exponent + bias - 1) << mantissa_bits) + (int)rintf(ldexpf(fabsf(x), mantissa_bits - exponent));
+  return (uint8_t)(sign | (bits < above ? bits : above));
+}
+
+static inline uint8_t egg_f32_to_f8e5m2(float x) { return egg_f32_to_f8(x, 2, 15, 0x7c, 0x7e); }
+static inline uint8_t egg_f32_to_f8e4m3(float x) { return egg_f32_to_f8(x, 3, 7, 0x7f, 0x7f); }
+
 /* p * 2^n for whole n: two factors, so that results in the subnormal range are right too. */
 static inline float egg_scale_by_power(float p, float n) {
   const int32_t whole = (int32_t)n, half = whole >> 1, rest = whole - half;
