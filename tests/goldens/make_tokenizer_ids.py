@@ -8,8 +8,6 @@ BPE), stories260k_tokenizer_ids.json from llama.cpp (llama-cpp-python 0.3.36, Se
 smollm2_prompts.json holds chats with the prompt and the ids that transformers and llama.cpp agree on.
 """
 
-
-
 import json
 import sys
 from pathlib import Path

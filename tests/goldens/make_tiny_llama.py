@@ -1,0 +1,86 @@
+"""Makes the folders tiny-llama and tiny-llama3: random Llama checkpoints with what transformers computes from them.
+
+Run with a Python that has torch 2.13.0 and transformers 5.24.0:
+
+    python tests/goldens/make_tiny_llama.py
+
+The sizes are awkward on purpose: an odd vocabulary, heads that do not add up to the hidden size, fewer KV heads than
+heads. Norm weights are random too, since a parity test on ones hides errors. tiny-llama is float32 with a head of its
+own; tiny-llama3 is bfloat16 in shards with tied embeddings and Llama 3's rope scaling, which its 96 tokens reach in full.
+
+golden.npz holds `ids` [n], `logits` [n, vocab] and `greedy` [16], what follows the ids; all is computed in float32 from
+the weights as saved.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+HERE = Path(__file__).parent
+TOKENS, STEPS = 96, 16
+SIZES = {
+    "vocab_size": 257,
+    "hidden_size": 48,
+    "intermediate_size": 88,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 256,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+LLAMA_3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+
+
+def main() -> None:
+    plain = {"rope_type": "default", "rope_theta": 500.0}
+    make("tiny-llama", torch.float32, rope_parameters=plain, tie_word_embeddings=False)
+    make("tiny-llama3", torch.bfloat16, rope_parameters=LLAMA_3_ROPE, tie_word_embeddings=True)
+
+
+def make(name: str, dtype: torch.dtype, **options: object) -> None:
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(**SIZES, **options)).eval()
+    with torch.no_grad():
+        for key, weight in model.named_parameters():
+            if "norm" in key:
+                weight.uniform_(0.5, 1.5)
+            else:
+                weight.normal_(0, 2 * weight.shape[1] ** -0.5)
+    model.generation_config.eos_token_id = [2, 3]
+    size = "200KB" if dtype == torch.float32 else "60KB"
+    model.to(dtype).save_pretrained(
+        HERE / name, max_shard_size=size if name == "tiny-llama3" else "1GB"
+    )
+    saved = LlamaForCausalLM.from_pretrained(HERE / name, dtype=torch.float32).eval()
+    ids = torch.randint(4, SIZES["vocab_size"], (1, TOKENS))
+    with torch.no_grad():
+        logits = saved(ids).logits[0]
+        greedy, gaps = [], []
+        text = ids
+        for _ in range(STEPS):
+            two = torch.topk(saved(text).logits[0, -1], 2)
+            greedy.append(int(two.indices[0]))
+            gaps.append(float(two.values[0] - two.values[1]))
+            text = torch.cat([text, two.indices[:1][None]], dim=1)
+    np.savez_compressed(
+        HERE / name / "golden.npz",
+        ids=ids[0].numpy().astype(np.int32),
+        logits=logits.numpy(),
+        greedy=np.array(greedy, np.int32),
+    )
+    print(name, "logits up to", float(logits.abs().max()), "smallest gap", min(gaps))
+
+
+if __name__ == "__main__":
+    main()
