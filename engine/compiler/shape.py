@@ -181,6 +181,11 @@ class View:
         return tuple(product(size for size, _ in axis) for axis in self.axes)
 
     @property
+    def factors(self) -> Axis:
+        """All axes as one."""
+        return _coalesce(factor for axis in self.axes for factor in axis)
+
+    @property
     def is_contiguous(self) -> bool:
         return self == View.contiguous(self.shape)
 
@@ -252,15 +257,18 @@ class View:
         return View((*self.axes[:axis], tuple(flipped), *self.axes[axis + 1 :]), offset)
 
 
-def common_factors(
-    views: Sequence[View], axis: int
-) -> list[tuple[int | Dim, tuple[int | Dim, ...]]]:
+# Loops of (size, how each view walks it): by a stride, or by factors that are no loops of their own.
+Nest = list[tuple["int | Dim", tuple["int | Dim | Axis", ...]]]
+
+
+def common_factors(views: Sequence[View], axis: int) -> Nest:
     """One loop nest for an axis that several views walk: rows of (size, a stride for each view), outermost first.
 
-    Raises `ShapeError` when the views cut the axis at places that no common nest has.
+    Where the views cut the axis at places that no common nest has (6 as 2 x 3 and as 3 x 2), it is one loop, along
+    which those views have all their factors. Raises `ShapeError` when the views' sizes differ.
     """
     stacks = [list(view.axes[axis]) for view in views]
-    rows: list[tuple[int | Dim, tuple[int | Dim, ...]]] = []
+    rows: Nest = []
     while any(stacks):
         tails = [stack[-1][0] for stack in stacks if stack]
         size = tails[0]
@@ -274,7 +282,9 @@ def common_factors(
             tail, stride = stack.pop()
             rest = exact_quotient(tail, size)
             if rest is None:
-                raise ShapeError(f"no common loop for sizes {tails} of one axis")
+                factors = [view.axes[axis] for view in views]
+                whole = product(size for size, _ in factors[0])
+                return [(whole, tuple(f[0][1] if len(f) == 1 else f for f in factors))]
             if rest != 1:
                 stack.append((rest, stride * size))
             strides.append(stride)
@@ -282,13 +292,14 @@ def common_factors(
     return rows[::-1]
 
 
-def loop_nest(views: Sequence[View]) -> list[tuple[int | Dim, tuple[int | Dim, ...]]]:
+def loop_nest(views: Sequence[View]) -> Nest:
     """The fewest nested loops that walk all views together: rows of (size, a stride for each view)."""
-    rows: list[tuple[int | Dim, tuple[int | Dim, ...]]] = []
+    rows: Nest = []
     for axis in range(len(views[0].axes)):
         for size, strides in common_factors(views, axis):
             if rows and all(
-                outer == size * inner for outer, inner in zip(rows[-1][1], strides, strict=True)
+                not isinstance(inner, tuple) and outer == size * inner
+                for outer, inner in zip(rows[-1][1], strides, strict=True)
             ):
                 rows[-1] = (rows[-1][0] * size, strides)
             else:

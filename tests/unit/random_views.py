@@ -52,19 +52,20 @@ def random_shape(rng: np.random.Generator, rank: int | None = None) -> Shape:
     )
 
 
-def random_walk(rng: np.random.Generator, shape: Shape, cuts: bool = True) -> Walk:
+def random_walk(rng: np.random.Generator, shape: Shape) -> Walk:
     """A view of `shape` whose axes lie in any order, some of them repeated, reversed, cut out of a larger axis or
-    (with `cuts`, at one place for all views of a size) merged from two."""
+    merged from two (6 from 2 x 3 or from 3 x 2)."""
     parts: list[tuple[int, str]] = []  # (axis of the result, what is done to it), in order
     for axis, size in enumerate(shape):
         kinds = ["plain", "plain", "repeat", "flip", "slice"]
-        if cuts and size == 6:
+        if size == 6 and rng.random() < 0.7:
             parts += [(axis, "outer"), (axis, "inner")]
         else:
             parts.append((axis, str(rng.choice(kinds))))
     held = [part for part in parts if part[1] != "repeat"]
     order = [int(i) for i in rng.permutation(len(held))]
-    sizes = {"outer": 3, "inner": 2}
+    outer = int(rng.integers(2, 4))
+    sizes = {"outer": outer, "inner": 6 // outer}
     base = tuple(
         sizes.get(kind, shape[axis] + 2 if kind == "slice" else shape[axis])
         for axis, kind in (held[i] for i in order)

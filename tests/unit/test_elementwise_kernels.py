@@ -247,7 +247,7 @@ def test_casts_round_to_nearest_even(target: DType) -> None:
     numbers = np.arange(1 << target.bits).astype(f"u{target.bits // 8}").view(target.numpy)
     held = np.unique(numbers.astype(np.float32))
     held = held[np.isfinite(held)]
-    x = np.concatenate([x, held, (held[1:] + held[:-1]) / 2])
+    x = np.concatenate([x, held, held[1:] / 2 + held[:-1] / 2])
     with np.errstate(all="ignore"):
         want = x.astype(target.numpy)
     found = elementwise("Cast", target, x)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from engine.compiler.dtype import DType
-from engine.compiler.shape import Dim, View, evaluate, loop_nest, product
+from engine.compiler.shape import Axis, Dim, Nest, View, evaluate, loop_nest, product
 from engine.ops.base import Array, Call, Counts, Dims, Kernel, Source, Spec
 from engine.ops.elementwise.codegen import print_expression, store
 from engine.ops.elementwise.primitives import BINARY, UNARY, convert, number
@@ -76,20 +76,36 @@ def leaf_bytes(e: Expression, dims: Dims) -> float:
     return total
 
 
-Nest = Sequence[tuple["int | Dim", tuple["int | Dim", ...]]]
-
-
 def nest_index(
     nest: Nest, view: int, variable: str, offset: "int | Dim", code: Callable[["int | Dim"], str]
 ) -> str:
     """C of a view's flat index inside a loop nest whose counters are `variable`0, `variable`1, ..."""
     terms = []
     for axis, (_, strides) in enumerate(nest):
-        stride = strides[view]
-        if stride != 0:
-            terms.append(f"{variable}{axis}" + ("" if stride == 1 else f" * ({code(stride)})"))
+        stride, counter = strides[view], f"{variable}{axis}"
+        if isinstance(stride, tuple):
+            terms.append(factors_index(stride, counter, code))
+        elif stride != 0:
+            terms.append(counter + ("" if stride == 1 else f" * ({code(stride)})"))
     if offset != 0 or not terms:
         terms.append(code(offset))
+    return " + ".join(terms)
+
+
+def flat_index(view: View, flat: str, code: Callable[["int | Dim"], str]) -> str:
+    """C of the place that a view's element `flat`, in row-major order, has in the buffer."""
+    terms = [code(view.offset)]
+    if view.factors:
+        terms.append(factors_index(view.factors, flat, code))
+    return " + ".join(terms)
+
+
+def factors_index(factors: Axis, flat: str, code: Callable[["int | Dim"], str]) -> str:
+    """C of what (size, stride) factors add to an index at place `flat` of their row-major order."""
+    terms = []
+    for at, (size, stride) in enumerate(factors):
+        below = code(product(s for s, _ in factors[at + 1 :]))
+        terms.append(f"{flat} / ({below}) % ({code(size)}) * ({code(stride)})")
     return " + ".join(terms)
 
 

@@ -5,8 +5,9 @@
 
 from collections.abc import Callable
 
-from engine.compiler.shape import Dim, loop_nest, parse_dim, product
+from engine.compiler.shape import Dim, parse_dim, product
 from engine.ops.base import Array, Call, Counts, Dims, Kernel, Op, Source, Spec, template
+from engine.ops.elementwise.fused import flat_index
 from engine.ops.views import as_shape, as_view, elements, read, take_rows
 
 
@@ -30,23 +31,12 @@ def _counts(call: Call, dims: Dims) -> Counts:
 def _source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
     shape, data_shape = as_shape(call.params[0]), as_shape(call.params[2])
     at, data = as_view(call.params[1], shape), as_view(call.params[3], data_shape)
-    nest, data_nest = loop_nest([at]), loop_nest([data])
-
-    def indexing(
-        rows: list[tuple["int | Dim", tuple["int | Dim", ...]]], flat: str, offset: "int | Dim"
-    ) -> str:
-        terms = [code(offset)]
-        for axis, (size, strides) in enumerate(rows):
-            below = code(product(s for s, _ in rows[axis + 1 :]))
-            terms.append(f"{flat} / ({below}) % ({code(size)}) * ({code(strides[0])})")
-        return " + ".join(terms)
-
     macros = (
         ("COUNT", code(product(shape))),
         ("LIMIT", code(product(data_shape))),
         ("TYPE", call.inputs[1].dtype.c_type),
-        ("INDEX(n)", indexing(nest, "(n)", at.offset)),
-        ("DATA(n)", indexing(data_nest, "(n)", data.offset)),
+        ("INDEX(n)", flat_index(at, "(n)", code)),
+        ("DATA(n)", flat_index(data, "(n)", code)),
     )
     return Source(template(__file__, "gather.c"), macros)
 

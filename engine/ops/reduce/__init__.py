@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from engine.compiler.shape import Dim, View, loop_nest, parse_dim, product
+from engine.compiler.shape import Dim, Nest, View, loop_nest, parse_dim, product
 from engine.ops.base import Array, Call, Counts, Dims, Kernel, Op, Source, Spec
 from engine.ops.elementwise.codegen import print_expression, store
 from engine.ops.elementwise.fused import evaluate_expression, leaf_bytes, nest_index, unravel
@@ -59,7 +59,7 @@ def _source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
     assert expression is not None
     views = expression.views
     rows = loop_nest([View.contiguous(spec.shape), *(View(v.axes[:-1], v.offset) for v in views)])
-    inner = (
+    inner: Nest = (
         loop_nest([View((v.axes[-1],)) for v in views])
         if views
         else [(parse_dim(call.params[2]), ())]

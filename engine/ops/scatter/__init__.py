@@ -11,7 +11,13 @@ import numpy as np
 from engine.compiler.shape import Dim, View, loop_nest, parse_dim, product
 from engine.ops.base import Array, Call, Counts, Dims, Kernel, Op, Source, Spec, template
 from engine.ops.elementwise.codegen import print_expression, store
-from engine.ops.elementwise.fused import evaluate_expression, leaf_bytes, nest_index, unravel
+from engine.ops.elementwise.fused import (
+    evaluate_expression,
+    flat_index,
+    leaf_bytes,
+    nest_index,
+    unravel,
+)
 from engine.ops.views import as_shape, as_view, elements, read, sizes
 
 _SORTS = ("Dims", "Dims", "Dims", "Dims", "Dims")
@@ -37,24 +43,15 @@ def _copy_counts(call: Call, dims: Dims) -> Counts:
     return Counts(spec.bytes(dims) + moved * (width + 4), spec.bytes(dims) + moved * width, moved)
 
 
-def _strided(view: View, flat: str, code: Callable[["int | Dim"], str]) -> str:
-    nest = loop_nest([view])
-    terms = [code(view.offset)]
-    for axis, (size, strides) in enumerate(nest):
-        below = code(product(s for s, _ in nest[axis + 1 :]))
-        terms.append(f"{flat} / ({below}) % ({code(size)}) * ({code(strides[0])})")
-    return " + ".join(terms)
-
-
 def _copy_source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
     shape, at_shape = as_shape(call.params[0]), as_shape(call.params[2])
     macros = (
         ("SIZE", code(product(shape))),
         ("COUNT", code(product(at_shape))),
         ("TYPE", call.inputs[0].dtype.c_type),
-        ("DATA(n)", _strided(as_view(call.params[1], shape), "(n)", code)),
-        ("INDEX(n)", _strided(as_view(call.params[3], at_shape), "(n)", code)),
-        ("SOURCE(n)", _strided(as_view(call.params[4], at_shape), "(n)", code)),
+        ("DATA(n)", flat_index(as_view(call.params[1], shape), "(n)", code)),
+        ("INDEX(n)", flat_index(as_view(call.params[3], at_shape), "(n)", code)),
+        ("SOURCE(n)", flat_index(as_view(call.params[4], at_shape), "(n)", code)),
     )
     return Source(template(__file__, "scatter.c"), macros)
 
