@@ -6,7 +6,7 @@ Run with a Python that has torch 2.13.0 and transformers 5.24.0:
 
 The sizes are awkward on purpose: an odd vocabulary, heads that do not add up to the hidden size, fewer KV heads than
 heads. Norm weights are random too, since a parity test on ones hides errors. tiny-llama is float32 with a head of its
-own; tiny-llama3 is bfloat16 in shards with tied embeddings and Llama 3's rope scaling, which its 96 tokens reach in full.
+own; tiny-llama3 is bfloat16 in shards with tied embeddings and rope scaling as Llama 3, which its 96 tokens reach.
 
 golden.npz holds `ids` [n], `logits` [n, vocab] and `greedy` [16], what follows the ids; all is computed in float32 from
 the weights as saved.
@@ -44,13 +44,15 @@ LLAMA_3_ROPE = {
 
 def main() -> None:
     plain = {"rope_type": "default", "rope_theta": 500.0}
-    make("tiny-llama", torch.float32, rope_parameters=plain, tie_word_embeddings=False)
-    make("tiny-llama3", torch.bfloat16, rope_parameters=LLAMA_3_ROPE, tie_word_embeddings=True)
+    untied = LlamaConfig(**SIZES, rope_parameters=plain, tie_word_embeddings=False)
+    make("tiny-llama", untied, torch.float32, "1MB")
+    tied = LlamaConfig(**SIZES, rope_parameters=LLAMA_3_ROPE, tie_word_embeddings=True)
+    make("tiny-llama3", tied, torch.bfloat16, "60KB")
 
 
-def make(name: str, dtype: torch.dtype, **options: object) -> None:
+def make(name: str, config: LlamaConfig, dtype: torch.dtype, shard_size: str) -> None:
     torch.manual_seed(0)
-    model = LlamaForCausalLM(LlamaConfig(**SIZES, **options)).eval()
+    model = LlamaForCausalLM(config).eval()
     with torch.no_grad():
         for key, weight in model.named_parameters():
             if "norm" in key:
