@@ -100,11 +100,12 @@ class GgufCheckpoint:
         self._file = GgufFile(path)
         self._names = {_hugging_face_name(name): name for name in self._file.tensors}
         config = from_gguf(path, self._file.metadata, "lm_head.weight" in self._names)
-        if "rope_freqs.weight" in self._file.tensors:
-            factors = self._file.raw("rope_freqs.weight").view(np.float32)
-            config = replace(
-                config, rope_scaling={"rope_type": "factors", "factors": factors.tolist()}
-            )
+        biases = [name for name in self._names if name.endswith("_proj.bias")]
+        if biases:
+            raise ModelFileError(path, f"{config.architecture} with {biases[0]!r} is not supported")
+        if "rope_freqs.weight" in self._names:
+            factors = self._rope_factors("rope_freqs.weight", config.head_dim // 2)
+            config = replace(config, rope_scaling={"rope_type": "factors", "factors": factors})
         self.config = config
         self.size_bytes = path.stat().st_size
 
@@ -132,6 +133,14 @@ class GgufCheckpoint:
 
     def close(self) -> None:
         self._file.close()
+
+    def _rope_factors(self, name: str, count: int) -> list[float]:
+        """What a scaling divides each frequency by."""
+        entry = self._file.tensors[name]
+        factors = self._file.raw(name).view(np.float32) if entry.kind == np.float32 else None
+        if factors is None or len(factors) != count or not (factors > 0).all():
+            raise ModelFileError(self.path, f"tensor {name!r} does not hold {count} f32 factors")
+        return [float(factor) for factor in factors]
 
     def _row_order(self, name: str, shape: tuple[int, ...]) -> Array | None:
         if self.config.architecture != "llama" or not re.search(

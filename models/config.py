@@ -13,7 +13,11 @@ from models.errors import ModelFileError
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Sizes and constants of a decoder; `rope_scaling` keeps Hugging Face's keys."""
+    """Sizes and constants of a decoder.
+
+    `rope_scaling` has Hugging Face's keys, all that its `rope_type` needs (`ROPE_SCALINGS`, or `factors`: what each
+    frequency is divided by, [head_dim / 2]); None leaves the frequencies alone.
+    """
 
     architecture: str
     vocab_size: int
@@ -33,6 +37,15 @@ class ModelConfig:
     hidden_act: str = "silu"
 
 
+ROPE_SCALINGS = {
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+}
+"""Kinds of rope scaling, and the numbers that each needs."""
+
+_GATES = ("silu", "swish")
+
+
 class _Fields:
     """Numbers of a mapping, checked. Raises `ModelFileError`, naming the key."""
 
@@ -41,26 +54,28 @@ class _Fields:
 
     def size(self, key: str, default: int | None = None) -> int:
         """A whole number from 1 on."""
-        value = self._find(key, default)
+        value = self.value(key, default)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise self._wrong(key, value, "a positive number")
         return value
 
     def constant(self, key: str, default: float | None = None) -> float:
         """A finite number above 0."""
-        value = self._find(key, default)
+        value = self.value(key, default)
         if not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
             raise self._wrong(key, value, "a positive number")
         return float(value)
 
-    def mapping(self, key: str) -> Mapping[str, Any]:
-        """An object, empty if it is not there."""
-        value = self._find(key, {})
+    def inside(self, key: str) -> "_Fields":
+        """Those of an object in the mapping, none if it is not there."""
+        value = self.value(key, {})
         if not isinstance(value, Mapping):
             raise self._wrong(key, value, "an object")
-        return value
+        prefix = f"{self._prefix}{key}."
+        return _Fields(self._path, {f"{prefix}{name}": part for name, part in value.items()}, prefix)
 
-    def _find(self, key: str, default: Any) -> Any:
+    def value(self, key: str, default: Any = None) -> Any:
+        """As it is; a null stands for a key that is not there."""
         value = self._raw.get(self._prefix + key)
         return default if value is None else value
 
@@ -78,18 +93,17 @@ def from_json(directory: Path) -> ModelConfig:
     generation_path = directory / "generation_config.json"
     generation = _read_json(generation_path) if generation_path.exists() else {}
     architecture = _supported(path, raw.get("model_type"))
-    bias = [key for key in ("attention_bias", "mlp_bias") if raw.get(key)]
-    if bias:
-        raise ModelFileError(path, f"{bias[0]} is set, and {architecture} with it is not supported")
+    for key in ("attention_bias", "mlp_bias", "quantization_config"):
+        if raw.get(key):
+            raise ModelFileError(path, f"{architecture} with {key} is not supported")
     fields = _Fields(path, raw)
-    rope, scaling = fields.mapping("rope_parameters"), fields.mapping("rope_scaling")
-    if not scaling and rope.get("rope_type", "default") != "default":
-        scaling = rope
-    theta = _Fields(path, rope).constant("rope_theta", 10000.0)
+    rope = fields.inside("rope_parameters")
+    theta = fields.constant("rope_theta", rope.constant("rope_theta", 10000.0))
+    scaling = fields.inside("rope_scaling") if raw.get("rope_scaling") else rope
     heads, hidden = fields.size("num_attention_heads"), fields.size("hidden_size")
     vocab = fields.size("vocab_size")
     bos = _ids(raw.get("bos_token_id"), vocab)
-    return ModelConfig(
+    config = ModelConfig(
         architecture=architecture,
         vocab_size=vocab,
         hidden_size=hidden,
@@ -100,25 +114,31 @@ def from_json(directory: Path) -> ModelConfig:
         intermediate_size=fields.size("intermediate_size"),
         context_length=fields.size("max_position_embeddings"),
         rms_norm_eps=fields.constant("rms_norm_eps", 1e-6),
-        rope_theta=fields.constant("rope_theta", theta),
-        rope_scaling=scaling or None,
+        rope_theta=theta,
+        rope_scaling=_json_scaling(path, scaling),
         tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
         eos_token_ids=_ids(generation.get("eos_token_id", raw.get("eos_token_id")), vocab),
         bos_token_id=bos[0] if bos else None,
         hidden_act=str(raw.get("hidden_act", "silu")),
     )
+    rotated = fields.constant("partial_rotary_factor", rope.constant("partial_rotary_factor", 1))
+    return _checked(path, config, rotated == 1)
 
 
 def from_gguf(path: Path, metadata: Mapping[str, Any], has_head: bool) -> ModelConfig:
     """Config of a GGUF file. Raises `ModelFileError`."""
+    if metadata.get("split.count", 1) not in (0, 1):
+        raise ModelFileError(path, "it is one part of several: merge them with llama-gguf-split")
     architecture = _supported(path, metadata.get("general.architecture"))
+    if metadata.get(f"{architecture}.expert_count"):
+        raise ModelFileError(path, f"{architecture} with experts is not supported")
     fields = _Fields(path, metadata, f"{architecture}.")
     tokens = metadata.get("tokenizer.ggml.tokens")
     vocab = fields.size("vocab_size", len(tokens) if isinstance(tokens, list) else None)
     heads, hidden = fields.size("attention.head_count"), fields.size("embedding_length")
     ends = [metadata.get(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot")]
     bos = _ids(metadata.get("tokenizer.ggml.bos_token_id"), vocab)
-    return ModelConfig(
+    config = ModelConfig(
         architecture=architecture,
         vocab_size=vocab,
         hidden_size=hidden,
@@ -135,6 +155,33 @@ def from_gguf(path: Path, metadata: Mapping[str, Any], has_head: bool) -> ModelC
         eos_token_ids=_ids(ends, vocab),
         bos_token_id=bos[0] if bos else None,
     )
+    rotated = fields.size("rope.dimension_count", config.head_dim)
+    return _checked(path, config, rotated == config.head_dim)
+
+
+def _checked(path: Path, config: ModelConfig, rotates_whole_heads: bool) -> ModelConfig:
+    """The config, if its sizes go together and the graph of its architecture is the one we build."""
+    if config.num_heads % config.num_kv_heads:
+        problem = f"{config.num_heads} heads cannot share {config.num_kv_heads} KV heads evenly"
+    elif config.head_dim % 2:
+        problem = f"heads of {config.head_dim} cannot be rotated in pairs"
+    elif not rotates_whole_heads:
+        problem = "rotary embeddings of a part of each head are not supported"
+    elif config.hidden_act not in _GATES:
+        problem = f"activation {config.hidden_act!r} is not supported ({_GATES[0]} is)"
+    else:
+        return config
+    raise ModelFileError(path, problem)
+
+
+def _json_scaling(path: Path, fields: _Fields) -> dict[str, Any] | None:
+    kind = fields.value("rope_type", fields.value("type", "default"))
+    if kind == "default":
+        return None
+    if not isinstance(kind, str) or kind not in ROPE_SCALINGS:
+        known = ", ".join(ROPE_SCALINGS)
+        raise ModelFileError(path, f"rope scaling {kind!r} is not supported (supported: {known})")
+    return {"rope_type": kind, **{key: fields.constant(key) for key in ROPE_SCALINGS[kind]}}
 
 
 def _gguf_scaling(path: Path, fields: _Fields, kind: object) -> dict[str, Any] | None:

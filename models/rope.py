@@ -10,10 +10,6 @@ from engine.ops.base import Array
 from models.config import ModelConfig
 
 
-class RopeScalingError(ValueError):
-    """A rope scaling that is not known."""
-
-
 def inverse_frequencies(config: ModelConfig) -> Array:
     """theta^(-2i/d), scaled as the config says: f64 [head_dim / 2]."""
     d = config.head_dim
@@ -21,19 +17,15 @@ def inverse_frequencies(config: ModelConfig) -> Array:
     scaling = config.rope_scaling
     if scaling is None:
         return plain
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    match kind:
-        case "default":
-            return plain
+    match scaling["rope_type"]:
         case "linear":
             return plain / float(scaling["factor"])
         case "llama3":
             return _llama3(plain, scaling)
         case "factors":
             return plain / np.asarray(scaling["factors"], np.float64)
-    raise RopeScalingError(
-        f"rope scaling {kind!r} is not supported (default, linear and llama3 are)"
-    )
+        case kind:
+            raise ValueError(f"rope scaling {kind!r} is not known")
 
 
 def _llama3(plain: Array, scaling: Mapping[str, Any]) -> Array:

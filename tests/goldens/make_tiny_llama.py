@@ -8,8 +8,8 @@ The sizes are awkward on purpose: an odd vocabulary, heads that do not add up to
 heads. Norm weights are random too, since a parity test on ones hides errors. tiny-llama is float32 with a head of its
 own; tiny-llama3 is bfloat16 in shards with tied embeddings and rope scaling as Llama 3, which its 96 tokens reach.
 
-golden.npz holds `ids` [n], `logits` [n, vocab] and `greedy` [16], what follows the ids; all is computed in float32 from
-the weights as saved.
+golden.npz holds `ids` [n], `logits` [n, vocab], `greedy` [16], what follows the ids, and rope's `inverse_frequencies`
+[head_dim / 2]; all is computed in float32 from the weights as saved.
 """
 
 from pathlib import Path
@@ -80,6 +80,7 @@ def make(name: str, config: LlamaConfig, dtype: torch.dtype, shard_size: str) ->
         ids=ids[0].numpy().astype(np.int32),
         logits=logits.numpy(),
         greedy=np.array(greedy, np.int32),
+        inverse_frequencies=saved.model.rotary_emb.inv_freq.numpy(),
     )
     print(name, "logits up to", float(logits.abs().max()), "smallest gap", min(gaps))
 

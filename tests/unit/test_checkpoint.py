@@ -18,6 +18,7 @@ from engine.quantized import QuantizedTensor
 from models.checkpoint import Checkpoint, open_checkpoint
 from models.errors import ModelFileError
 from models.registry import load
+from models.rope import inverse_frequencies
 from models.tokenizer import load_tokenizer
 
 HIDDEN, HEADS, KV_HEADS, HEAD, FF, VOCAB = 64, 4, 2, 16, 96, 32
@@ -82,8 +83,9 @@ def interleaved(weight: Array, heads: int) -> Array:
     return weight.reshape(heads, 2, -1, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
 
 
-def write_gguf(path: Path, kind: Kind = Kind.F32) -> dict[str, Array]:
-    """A one-layer llama with a tokenizer; gives the values that its tensors stand for."""
+def write_gguf(path: Path, kind: Kind = Kind.F32, **more: Array) -> dict[str, Array]:
+    """A one-layer llama with a tokenizer and `more` tensors (`__` for a dot in a name); gives the values that the
+    llama's tensors stand for."""
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_block_count(1)
     writer.add_context_length(128)
@@ -106,6 +108,8 @@ def write_gguf(path: Path, kind: Kind = Kind.F32) -> dict[str, Array]:
         heads = {"q_proj": HEADS, "k_proj": KV_HEADS}.get(name.split(".")[-2])
         stored = data if heads is None else interleaved(data, heads)
         writer.add_tensor(gguf_name(name), np.ascontiguousarray(stored), raw_dtype=quantized)
+    for name, tensor in more.items():
+        writer.add_tensor(name.replace("__", "."), tensor)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -173,6 +177,31 @@ def test_both_files_say_the_same_of_the_model(tmp_path: Path) -> None:
     assert vars(file.config) | same == vars(directory.config) | same
     directory.close()
     file.close()
+
+
+def test_a_gguf_file_may_hold_factors_of_rope(tmp_path: Path) -> None:
+    factors = np.linspace(1, 8, HEAD // 2, dtype=np.float32)
+    write_gguf(tmp_path / "model.gguf", rope_freqs__weight=factors)
+    checkpoint = open_checkpoint(tmp_path / "model.gguf")
+    frequencies = inverse_frequencies(checkpoint.config)
+    checkpoint.close()
+    plain = 10000 ** (-np.arange(0, HEAD, 2) / HEAD)
+    np.testing.assert_allclose(frequencies, plain / factors)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor"),
+    [
+        ("rope_freqs__weight", np.ones(HEAD, np.float32)),
+        ("rope_freqs__weight", np.ones(HEAD // 2, np.float16)),
+        ("rope_freqs__weight", np.zeros(HEAD // 2, np.float32)),
+        ("blk__0__attn_q__bias", np.zeros(HEADS * HEAD, np.float32)),
+    ],
+)
+def test_tensors_that_would_be_left_out_are_named(tmp_path: Path, name: str, tensor: Array) -> None:
+    write_gguf(tmp_path / "model.gguf", **{name: tensor})
+    with pytest.raises(ModelFileError, match=r"rope_freqs\.weight|self_attn\.q_proj\.bias"):
+        open_checkpoint(tmp_path / "model.gguf")
 
 
 def write_shards(path: Path) -> dict[str, str]:

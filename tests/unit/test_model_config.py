@@ -1,0 +1,198 @@
+"""What checkpoints say of their models, in every spelling, and rope's frequencies against transformers'."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from models.checkpoint import open_checkpoint
+from models.config import ModelConfig, from_gguf, from_json
+from models.errors import ModelFileError
+from models.rope import inverse_frequencies
+
+GOLDENS = Path(__file__).parent.parent / "goldens"
+LLAMA_3_SCALING = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+
+
+def tiny_llama3() -> dict[str, Any]:
+    """config.json as transformers 5 wrote it."""
+    config: dict[str, Any] = json.loads((GOLDENS / "tiny-llama3" / "config.json").read_text())
+    return config
+
+
+def read(directory: Path, config: dict[str, Any], **generation: Any) -> ModelConfig:
+    (directory / "config.json").write_text(json.dumps(config))
+    if generation:
+        (directory / "generation_config.json").write_text(json.dumps(generation))
+    return from_json(directory)
+
+
+def test_a_config_of_transformers_5() -> None:
+    """The values that tests/goldens/make_tiny_llama.py gave it."""
+    assert from_json(GOLDENS / "tiny-llama3") == ModelConfig(
+        architecture="llama",
+        vocab_size=257,
+        hidden_size=48,
+        num_layers=2,
+        num_heads=6,
+        num_kv_heads=2,
+        head_dim=16,
+        intermediate_size=88,
+        context_length=256,
+        rms_norm_eps=1e-6,
+        rope_theta=500.0,
+        rope_scaling=LLAMA_3_SCALING,
+        tie_word_embeddings=True,
+        eos_token_ids=(2, 3),
+        bos_token_id=1,
+        hidden_act="silu",
+    )
+
+
+@pytest.mark.parametrize("kind", ["rope_type", "type"])
+def test_older_spellings_say_the_same(tmp_path: Path, kind: str) -> None:
+    new = tiny_llama3()
+    old = {key: value for key, value in new.items() if key not in ("rope_parameters", "dtype")}
+    scaling = {kind if key == "rope_type" else key: v for key, v in LLAMA_3_SCALING.items()}
+    old |= {"rope_theta": 500.0, "rope_scaling": scaling, "torch_dtype": "bfloat16"}
+    assert read(tmp_path, old) == read(tmp_path, new)
+
+
+def test_what_old_configs_leave_out(tmp_path: Path) -> None:
+    """Llama 1's config.json: full attention heads, theta 10000, eps 1e-6."""
+    config = read(
+        tmp_path,
+        {
+            "model_type": "llama",
+            "vocab_size": 32000,
+            "hidden_size": 4096,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 32,
+            "intermediate_size": 11008,
+            "max_position_embeddings": 2048,
+            "rope_scaling": None,
+        },
+    )
+    assert (config.num_kv_heads, config.head_dim, config.rope_theta) == (32, 128, 10000.0)
+    assert (config.rms_norm_eps, config.rope_scaling) == (1e-6, None)
+    assert not config.tie_word_embeddings
+    assert (config.bos_token_id, config.eos_token_ids) == (None, ())
+
+
+def test_the_generation_config_knows_better_what_ends_a_text(tmp_path: Path) -> None:
+    assert read(tmp_path, tiny_llama3()).eos_token_ids == (2,)
+    assert read(tmp_path, tiny_llama3(), eos_token_id=[7, 2, 7]).eos_token_ids == (7, 2)
+    assert read(tmp_path, tiny_llama3(), eos_token_id=[7, 257, -1]).eos_token_ids == (7,)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"hidden_act": "gelu"}, "activation 'gelu' is not supported"),
+        ({"head_dim": 15}, "heads of 15"),
+        ({"num_key_value_heads": 4}, "6 heads cannot share 4 KV heads"),
+        ({"partial_rotary_factor": 0.5}, "a part of each head"),
+        ({"mlp_bias": True}, "llama with mlp_bias"),
+        ({"quantization_config": {"quant_method": "awq"}}, "llama with quantization_config"),
+        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "'yarn' is not supported"),
+        ({"rope_scaling": {"rope_type": ["linear"]}}, "not supported"),
+        ({"rope_scaling": {"type": "linear"}}, r"rope_scaling\.factor is None"),
+        ({"rope_scaling": LLAMA_3_SCALING | {"factor": "8"}}, r"rope_scaling\.factor is '8'"),
+        ({"rope_parameters": {"rope_theta": 0}}, r"rope_parameters\.rope_theta is 0"),
+        ({"rope_parameters": {"full_attention": {}, "rope_type": "llama3"}}, r"\.factor is None"),
+    ],
+)
+def test_what_would_be_computed_wrongly_is_refused(
+    tmp_path: Path, change: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ModelFileError, match=rf"config\.json: .*{problem}"):
+        read(tmp_path, tiny_llama3() | change)
+
+
+GGUF = {
+    "general.architecture": "llama",
+    "llama.block_count": 2,
+    "llama.context_length": 256,
+    "llama.embedding_length": 48,
+    "llama.feed_forward_length": 88,
+    "llama.attention.head_count": 6,
+    "llama.attention.head_count_kv": 2,
+    "llama.attention.key_length": 16,
+    "llama.attention.layer_norm_rms_epsilon": 1e-6,
+    "llama.rope.freq_base": 500.0,
+    "llama.rope.dimension_count": 16,
+    "tokenizer.ggml.tokens": ["a"] * 257,
+    "tokenizer.ggml.bos_token_id": 1,
+    "tokenizer.ggml.eos_token_id": 2,
+    "tokenizer.ggml.eot_token_id": 3,
+}
+
+
+def test_gguf_metadata_says_the_same_as_a_config() -> None:
+    file = from_gguf(Path("model.gguf"), GGUF, has_head=False)
+    directory = from_json(GOLDENS / "tiny-llama3")
+    same = {"rope_scaling": None}  # GGUF has Llama 3's in a tensor
+    assert vars(file) | same == vars(directory) | same
+
+
+def test_gguf_rope_scaling() -> None:
+    scaled = GGUF | {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
+    config = from_gguf(Path("model.gguf"), scaled, has_head=True)
+    assert config.rope_scaling == {"rope_type": "linear", "factor": 4.0}
+    assert not config.tie_word_embeddings
+    plain = GGUF | {"llama.rope.scaling.type": "none"}
+    assert from_gguf(Path("model.gguf"), plain, has_head=True).rope_scaling is None
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"general.architecture": "mamba"}, r"'mamba' is not supported \(supported: llama"),
+        ({"split.count": 3}, "one part of several"),
+        ({"llama.expert_count": 8}, "llama with experts"),
+        ({"llama.rope.dimension_count": 8}, "a part of each head"),
+        ({"llama.rope.scaling.type": "yarn"}, "'yarn' is not supported"),
+        ({"llama.attention.head_count_kv": [2, 2]}, r"head_count_kv is \[2, 2\]"),
+        ({"llama.block_count": None}, r"llama\.block_count is None"),
+        ({"tokenizer.ggml.tokens": None}, "vocab_size is None"),
+    ],
+)
+def test_gguf_metadata_that_would_be_computed_wrongly(change: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ModelFileError, match=rf"model\.gguf: .*{problem}"):
+        from_gguf(Path("model.gguf"), GGUF | change, has_head=True)
+
+
+def test_stories_has_odd_metadata(stories: Path) -> None:
+    """No vocabulary size, no rope base, separator and padding ids that no token has; sizes by its model card."""
+    checkpoint = open_checkpoint(stories)
+    config = checkpoint.config
+    checkpoint.close()
+    assert (config.vocab_size, config.rope_theta, config.tie_word_embeddings) == (512, 1e4, False)
+    assert (config.num_layers, config.hidden_size, config.intermediate_size) == (5, 64, 172)
+    assert (config.num_heads, config.num_kv_heads, config.head_dim) == (8, 4, 8)
+    assert (config.bos_token_id, config.eos_token_ids) == (1, (2,))
+
+
+@pytest.mark.parametrize("name", ["tiny-llama", "tiny-llama3"])
+def test_frequencies_are_those_of_transformers(name: str) -> None:
+    with np.load(GOLDENS / name / "golden.npz") as golden:
+        expected = golden["inverse_frequencies"]
+    np.testing.assert_allclose(inverse_frequencies(from_json(GOLDENS / name)), expected, rtol=1e-6)
+
+
+def test_linear_scaling_divides_frequencies(tmp_path: Path) -> None:
+    plain = read(tmp_path, tiny_llama3() | {"rope_parameters": {}})
+    scaled = read(
+        tmp_path,
+        tiny_llama3() | {"rope_parameters": {}, "rope_scaling": {"type": "linear", "factor": 2}},
+    )
+    np.testing.assert_allclose(inverse_frequencies(scaled), inverse_frequencies(plain) / 2)
+    assert inverse_frequencies(plain)[1] == pytest.approx(10000 ** (-1 / 8))
