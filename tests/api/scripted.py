@@ -145,12 +145,12 @@ class ScriptedEngine:
         assert request_id not in self.active
         self.active.add(request_id)
         self.seen.append((prompt_ids, params))
-        return ScriptedStream(self, request_id, self._play(request_id, prompt_ids, params))
+        played = self._play(request_id, prompt_ids, params, self._deaths)
+        return ScriptedStream(self, request_id, played)
 
     async def _play(
-        self, request_id: str, prompt_ids: list[int], params: SamplingParams
+        self, request_id: str, prompt_ids: list[int], params: SamplingParams, deaths: int
     ) -> AsyncGenerator[Delta, None]:
-        deaths = self._deaths
         started_s = time.monotonic()
         sent = 0
         for delta in self._deltas(request_id, prompt_ids, params):

@@ -120,8 +120,12 @@ class TestDeadEngine:
 
     @pytest.mark.parametrize("stream", [False, True])
     def test_before_the_first_token_it_is_a_503(self, endless: ServedScript, stream: bool) -> None:
-        timer = threading.Timer(0.2, endless.engine.die)
-        timer.start()
+        def die_when_it_is_asked() -> None:
+            while not endless.engine.active:
+                time.sleep(0.005)
+            endless.engine.die()
+
+        threading.Thread(target=die_when_it_is_asked, daemon=True).start()
         with pytest.raises(openai.APIStatusError) as caught:
             endless.client().completions.create(stream=stream, **COMPLETION)
         assert caught.value.status_code == 503
