@@ -72,7 +72,9 @@ class _Fields:
         if not isinstance(value, Mapping):
             raise self._wrong(key, value, "an object")
         prefix = f"{self._prefix}{key}."
-        return _Fields(self._path, {f"{prefix}{name}": part for name, part in value.items()}, prefix)
+        return _Fields(
+            self._path, {f"{prefix}{name}": part for name, part in value.items()}, prefix
+        )
 
     def value(self, key: str, default: Any = None) -> Any:
         """As it is; a null stands for a key that is not there."""
