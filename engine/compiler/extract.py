@@ -1,12 +1,14 @@
 """From choices to programs: a genome picks one e-node a class; extraction lists the instructions that it runs."""
 
 import random
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from engine.compiler.dtype import DType
-from engine.compiler.shape import Dim
+from engine.compiler.regions import Region
+from engine.compiler.shape import Dim, View
 from engine.compiler.space import EXPRESSION_OPS, ENode, RegionSpace
 from engine.ops.base import Call, Fold, Op, Spec
 from engine.ops.elementwise.primitives import result_type
@@ -52,6 +54,7 @@ class Extractor:
         self.space = space
         self._externals = {str(node.id): node for node in space.region.inputs}
         self._cache: dict[tuple[int, ...], Instruction] = {}
+        self._symbols = _symbols(space.region)
 
     def cheapest(self, cost: "InstructionCost") -> Genome:
         """The genome that is cheapest as a tree, by Knuth's generalisation of Dijkstra's algorithm: never cyclic.
@@ -204,10 +207,16 @@ class Extractor:
                 leaf_specs = dict(zip(inputs[own:], specs[own:], strict=True))
                 expression = self._expression(node.children[-1], genome, leaves, leaf_specs)
             call = Call(node.params, specs, expression)
-            fixed = isinstance(op, Fold) or (constant and not _depends_on_dims(call, op.spec(call)))
+            fixed = isinstance(op, Fold) or (
+                constant and not self._depends_on_dims(call, op.spec(call))
+            )
             key = f"{node.op} {node.params} v{node.variant} {expression!r} {specs}"
             self._cache[cached] = Instruction(op, call, node.variant, c, inputs, fixed, key)
         return self._cache[cached]
+
+    def _depends_on_dims(self, call: Call, spec: Spec) -> bool:
+        words = _words((call.params, call.expression, str(spec.shape)))
+        return not self._symbols.isdisjoint(words)
 
     def _external(self, c: int, genome: Sequence[int]) -> Spec:
         node = self._externals[self._node(c, genome).params[0]]
@@ -242,19 +251,24 @@ class Extractor:
                 return Expression(name, result_type(name, children[0].dtype), children)
 
 
-def _depends_on_dims(call: Call, spec: Spec) -> bool:
-    views = call.expression.views if call.expression else []
-    sizes = [*spec.shape, *(x for v in views for axis in v.axes for x, _ in axis)]
-    constants = (
-        [e.data for e in call.expression.walk() if e.op == "Const"] if call.expression else []
-    )
-    named = any(
-        part.isidentifier()
-        for text in constants
-        for part in text.replace("+", "*").split("*")
-        if text not in ("inf", "nan")
-    )
-    return named or any(isinstance(s, Dim) for s in sizes)
+def _symbols(region: Region) -> frozenset[str]:
+    """Every symbol that a region's nodes or their views name."""
+    shapes = [(*n.shape, *n.attrs) for n in (*region.nodes, *region.inputs)]
+    shapes += [o.view.shape for n in region.nodes for o in n.inputs]
+    return frozenset(s for shape in shapes for d in shape if isinstance(d, Dim) for s in d.symbols)
+
+
+def _words(value: object) -> Iterator[str]:
+    """The identifiers in parameters and expressions: symbols, and names of other things."""
+    match value:
+        case str():
+            yield from re.findall(r"[^\W\d]\w*", value)
+        case Expression():
+            yield from (word for e in value.walk() for word in _words(e.data))
+        case View():
+            yield from _words(str(value))
+        case tuple():
+            yield from (word for item in value for word in _words(item))
 
 
 def reachable(space: RegionSpace, genome: Genome) -> list[int]:

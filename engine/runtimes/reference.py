@@ -12,6 +12,7 @@ from engine.compiler.program import Phase, Program
 from engine.compiler.tensor import Tensor
 from engine.ops.base import Array
 from engine.ops.registry import graph_ops
+from engine.ops.views import sizes
 from engine.runtimes.base import Runtime
 
 
@@ -23,6 +24,7 @@ class ReferenceRuntime(Runtime):
     def __init__(self) -> None:
         super().__init__()
         self._values: dict[Node, Array] = {}
+        self._dims: Mapping[str, int] = {}
         self._settled = False
         self._folded: dict[Phase, list[dict[int, Array]]] = {}
 
@@ -49,7 +51,7 @@ class ReferenceRuntime(Runtime):
 
     def _run(self, program: Program, dims: Mapping[str, int]) -> None:
         assert self._graph is not None
-        self._values = {}
+        self._values, self._dims = {}, dict(dims)
         self.settle()
         for phase in program.phases:
             self._run_phase(phase, dims)
@@ -82,4 +84,6 @@ class ReferenceRuntime(Runtime):
 
     def get(self, tensor: Tensor) -> Array:
         node = tensor.node
-        return np.array(self.data(node) if node.op == "Input" else self._values[node])
+        if node.op == "Input":
+            return np.array(self.data(node))
+        return np.array(self._values[node]).reshape(sizes(tensor.shape, self._dims))

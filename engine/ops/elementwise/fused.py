@@ -53,7 +53,7 @@ def _meaning(call: Call, dims: Dims, *inputs: Array) -> Array:
     assert call.expression is not None
     value = evaluate_expression(call.expression, list(zip(inputs, call.inputs, strict=True)), dims)
     shape = sizes(as_shape(call.params[0]), dims)
-    return np.ascontiguousarray(np.broadcast_to(value, shape))
+    return np.array(np.broadcast_to(value, shape), order="C")
 
 
 def _counts(call: Call, dims: Dims) -> Counts:

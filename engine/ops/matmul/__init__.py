@@ -27,13 +27,11 @@ def _contract(call: Call, dims: Dims, a: Array, b: Array) -> Array:
     used = {i for axes in operands[1::2] for i in axes}
     result = np.einsum(*operands, sorted(used - {last}), optimize=True)
     full = np.expand_dims(result, [i for i in range(last) if i not in used])
-    return np.ascontiguousarray(np.broadcast_to(full, sizes(shape[:-1], dims)), dtype=a.dtype)
+    return np.array(np.broadcast_to(full, sizes(shape[:-1], dims)), dtype=a.dtype, order="C")
 
 
 def _linear(call: Call, dims: Dims, x: Array, w: Array) -> Array:
-    del dims
-    n = int(call.params[1])
-    k = int(call.params[2])
+    n, k = sizes(tuple(parse_dim(p) for p in call.params[1:]), dims)
     return x.reshape(-1, k) @ w.reshape(n, k).T
 
 

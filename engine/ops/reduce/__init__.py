@@ -19,8 +19,8 @@ def _op(kind: str) -> Op:
     def meaning(call: Call, dims: Dims, x: Array) -> Array:
         shape = (*as_shape(call.params[0]), parse_dim(call.params[1]))
         values = read(x, call.inputs[0], as_view(call.params[2], shape), dims)
-        return np.ascontiguousarray(
-            values.sum(-1, dtype=x.dtype) if kind == "Sum" else values.max(-1)
+        return np.asarray(
+            values.sum(-1, dtype=x.dtype) if kind == "Sum" else values.max(-1), order="C"
         )
 
     return Op(
@@ -43,7 +43,7 @@ def _meaning(call: Call, dims: Dims, *inputs: Array) -> Array:
     value = evaluate_expression(call.expression, list(zip(inputs, call.inputs, strict=True)), dims)
     full = np.broadcast_to(value, sizes(shape, dims))
     reduced = full.sum(-1, dtype=value.dtype) if call.params[0] == "Sum" else full.max(-1)
-    return np.ascontiguousarray(reduced)
+    return np.asarray(reduced, order="C")
 
 
 def _counts(call: Call, dims: Dims) -> Counts:

@@ -10,6 +10,7 @@ import numpy as np
 from engine.compiler.dtype import DType
 from engine.compiler.shape import Dim, parse_dim
 from engine.ops.base import Array, Call, Counts, Dims, Kernel, Op, Source, Spec, template
+from engine.ops.views import sizes
 
 _SORTS = ("String", "String", "String", "String")
 
@@ -20,8 +21,7 @@ def _spec(call: Call) -> Spec:
 
 
 def _meaning(call: Call, dims: Dims, x: Array, cos: Array, sin: Array) -> Array:
-    del dims
-    heads, half, row = (int(p) for p in call.params[1:])
+    heads, half, row = sizes(tuple(parse_dim(p) for p in call.params[1:]), dims)
     pairs = x.reshape(-1, row)[:, : heads * 2 * half].reshape(-1, heads, 2, half)
     a, b, c, s = pairs[:, :, 0], pairs[:, :, 1], cos[:, None], sin[:, None]
     return np.stack([a * c - b * s, b * c + a * s], axis=2)

@@ -17,7 +17,7 @@
 #endif
 
 typedef struct { int32_t base, step; } egg_operand;
-typedef struct { egg_kernel *fn; int32_t n_args, barrier; egg_operand args[16]; } egg_op;
+typedef struct { egg_kernel *fn; int32_t n_args, barrier; egg_operand *args; } egg_op;
 typedef struct { int32_t iterations, n_ops; egg_op *ops; } egg_phase;
 typedef struct { int32_t n_phases, reserved; egg_phase *phases; void **slots; } egg_program;
 
@@ -128,7 +128,7 @@ static void walk(egg_pool *pool, int thread) {
         if (join(pool, group)) {
           for (int o = n; o < end; o++) {
             const egg_op *op = &phase->ops[o];
-            void *args[16];
+            void *args[op->n_args];
             for (int k = 0; k < op->n_args; k++) args[k] = program->slots[op->args[k].base + iteration * op->args[k].step];
             ctx.claim = &pool->claims[group & 1][o - n].value;
             op->fn(args, pool->dims, &ctx);

@@ -14,7 +14,6 @@ from engine.compiler.memory import Lifetime, plan
 from engine.compiler.program import Phase, Program
 from engine.ops.base import Kernel
 
-MAX_ARGUMENTS = 16
 _END = 1 << 30
 
 
@@ -27,7 +26,7 @@ class DriverOp(ctypes.Structure):
         ("fn", ctypes.c_void_p),
         ("n_args", ctypes.c_int32),
         ("barrier", ctypes.c_int32),
-        ("args", Operand * MAX_ARGUMENTS),
+        ("args", ctypes.POINTER(Operand)),
     )
 
 
@@ -75,8 +74,8 @@ def assemble(
         table = (DriverOp * max(1, len(ops)))()
         for entry, (function, barrier, operands) in zip(table, ops, strict=False):
             entry.fn, entry.n_args, entry.barrier = function, len(operands), int(barrier)
-            for at, operand in enumerate(operands):
-                entry.args[at] = operand
+            entry.args = arguments = (Operand * len(operands))(*operands)
+            keep.append(arguments)
         row.iterations, row.n_ops, row.ops = iterations, len(ops), table
         keep.append(table)
     pointers = (ctypes.c_void_p * max(1, len(slots.addresses)))(*slots.addresses)
