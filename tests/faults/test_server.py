@@ -46,7 +46,7 @@ def gone(family: list[psutil.Process]) -> bool:
 class TestKilledEngine:
     def test_streams_end_and_the_engine_comes_back(self, server: RealServer) -> None:
         def read(_: int) -> list[str]:
-            body = {**LONG, "n": 8, "ignore_eos": True, "stream": True}
+            body = {**LONG, "max_tokens": 2000, "n": 8, "ignore_eos": True, "stream": True}
             url = f"{server.url}/v1/completions"
             with httpx.stream("POST", url, json=body, timeout=30) as response:
                 return [line for line in response.iter_lines() if line.startswith("data: ")]
@@ -54,7 +54,7 @@ class TestKilledEngine:
         with ThreadPoolExecutor(9) as pool:
             streams = [pool.submit(read, i) for i in range(8)]
             eventually(lambda: server.metric("egglm_request_params_n_count") == 8, 5)
-            whole = pool.submit(server.client().completions.create, **BUSY)
+            whole = pool.submit(server.client().completions.create, **{**BUSY, "max_tokens": 2000})
             eventually(lambda: server.metric("egglm_request_params_n_count") == 9, 5)
             eventually(lambda: server.metric("egglm_generation_tokens_total") >= 64, 20)
             killed_s = time.monotonic()
