@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from stepping import CHUNK, last_logits, logits
 
-from engine.batch import Batch
 from engine.config import EngineConfig
 from engine.runner import Runner
 from models import registry
@@ -18,7 +18,6 @@ from models.pull import default_cache_dir, resolve
 
 GOLDENS = Path(__file__).parent.parent / "goldens"
 TOLERANCE = 0.05
-CHUNK = 64
 
 
 @pytest.fixture(scope="module", params=["native", "reference"])
@@ -36,52 +35,48 @@ def runner(request: pytest.FixtureRequest) -> Runner:
     return Runner(registry.load(path), config, lambda _: None)
 
 
-def logits(runner: Runner, ids: list[int], start: int) -> np.ndarray:
-    """Logits [n, vocab] of the tokens from `start` on, computed in one step over one request's pages."""
-    places = np.arange(start, len(ids), dtype=np.int32)
-    pages = np.arange(7, 7 + -(-len(ids) // 16), dtype=np.int32)[None]
-    slots = pages[0][places // 16] * 16 + places % 16
-    tokens = np.array(ids[start:], np.int32)
-    ends = np.array([0, len(tokens)], np.int32)
-    rows = np.arange(len(tokens), dtype=np.int32)
-    return runner.step(Batch(tokens, places, slots, ends, pages, rows)).copy()
-
-
-def last_logits(runner: Runner, ids: list[int]) -> np.ndarray:
-    """Logits [vocab] after a whole prompt, prefilled in chunks."""
-    for start in range(0, len(ids), CHUNK):
-        last = logits(runner, ids[: start + CHUNK], start)[-1]
-    return last
-
-
-def positions() -> dict[str, dict[str, np.ndarray]]:
+def arrays(name: str) -> dict[str, dict[str, np.ndarray]]:
+    """A golden file's arrays by prompt and part."""
     found: dict[str, dict[str, np.ndarray]] = {}
-    with np.load(GOLDENS / "smollm2-positions.npz") as file:
+    with np.load(GOLDENS / name) as file:
         for key in file.files:
             prompt, _, part = key.partition(".")
             found.setdefault(prompt, {})[part] = file[key]
     return found
 
 
+def assert_close(got: np.ndarray, ids: np.ndarray, best: np.ndarray, total: np.ndarray) -> None:
+    """Logits [..., vocab] against the `best` ones, of `ids` [..., n], and the log-sum-exp `total` [...]."""
+    assert np.abs(np.take_along_axis(got, ids, axis=-1) - best).max() < TOLERANCE
+    ours = np.log(np.exp(got.astype(np.float64)).sum(axis=-1))
+    assert np.abs(ours - total).max() < TOLERANCE
+
+
 @pytest.mark.parametrize("prompt", ["short", "long", "code", "unicode", "chat"])
 def test_logits_at_every_position(runner: Runner, prompt: str) -> None:
-    golden = positions()[prompt]
+    golden = arrays("smollm2-positions.npz")[prompt]
     ids = golden["ids"].tolist()
     if runner.info.device == "reference":
         ids = ids[:200]  # NumPy takes its time
     assert prompt != "long" or len(golden["ids"]) > 1000
     for start in range(0, len(ids), CHUNK):
         got = logits(runner, ids[: start + CHUNK], start)
-        stop = start + len(got)
-        best = np.take_along_axis(got, golden["top_ids"][start:stop], axis=1)
-        assert np.abs(best - golden["top_logits"][start:stop]).max() < TOLERANCE
-        total = np.log(np.exp(got.astype(np.float64)).sum(axis=1))
-        assert np.abs(total - golden["logsumexp"][start:stop]).max() < TOLERANCE
+        rows = slice(start, start + len(got))
+        expected = (golden[part][rows] for part in ("top_ids", "top_logits", "logsumexp"))
+        assert_close(got, *expected)
+
+
+@pytest.mark.parametrize("prompt", ["capital", "poem", "code", "r_seq", "unicode"])
+def test_the_best_50_after_a_prompt(runner: Runner, prompt: str) -> None:
+    golden = arrays("hf-smollm2-135m-instruct-q4_1-top50.npz")[prompt]
+    got = last_logits(runner, golden["input_ids"].tolist())
+    parts = ("f32.top50_ids", "f32.top50_logits", "f32.logsumexp")
+    assert_close(got, *(golden[part] for part in parts))
 
 
 def greedy_cases() -> list[tuple[str, list[int], list[int], list[float]]]:
     made = json.loads((GOLDENS / "smollm2-greedy.json").read_text())
-    prompts = positions()
+    prompts = arrays("smollm2-positions.npz")
     cases = [
         (name, prompts[name]["ids"].tolist(), case["ids"], case["gaps"])
         for name, case in made["greedy"].items()
