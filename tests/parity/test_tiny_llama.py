@@ -22,7 +22,9 @@ TOLERANCE = 0.03
 def test_a_directory_computes_what_transformers_does(
     name: str, device: str, tmp_path: Path
 ) -> None:
-    config = EngineConfig(cache_dir=tmp_path, device=device, kv_memory_bytes=1 << 20)
+    config = EngineConfig(
+        cache_dir=tmp_path, device=device, kv_memory_bytes=1 << 20, search_time_limit_s=1.0
+    )
     runner = Runner(registry.load(GOLDENS / name), config, lambda _: None)
     with np.load(GOLDENS / name / "golden.npz") as golden:
         ids, expected, greedy = golden["ids"].tolist(), golden["logits"], golden["greedy"].tolist()
