@@ -16,7 +16,8 @@ _FLAGS = (
     "-march=native",
     "-ffp-contract=off",
     "-fno-math-errno",
-    "-fno-trapping-math",
+    "-fno-trapping-math",  # clamps are minima and maxima, not branches: loops over them vectorise
+    "-fwrapv",  # integers overflow as NumPy's do
     "-fPIC",
     "-shared",
 )
