@@ -88,6 +88,9 @@ def _sole_scatter(state: Node, region: Region, graph: Graph) -> bool:
 
 def _facts(node: Node, region: Region) -> list[str]:
     facts = [f'(multiple_of_8 "{d}")' for d in node.shape if isinstance(d, int) and d % 8 == 0]
+    if len(node.shape) == 3 and all(isinstance(d, int) for d in node.shape[1:]):
+        b, g = node.shape[1:]
+        facts.append(f'(grouped "{b}" "{g}" "{b * g}")')
     if len(node.shape) == 4 and isinstance(half := node.shape[3], int):
         facts.append(f'(doubled "{2 * half}" "{half}")')
     for operand in node.inputs:

@@ -1,0 +1,327 @@
+"""Which kernels the rules find in graphs of primitives, and not in graphs that only look like theirs."""
+
+from collections.abc import Callable
+
+import pytest
+
+from engine.compiler import nn
+from engine.compiler.dtype import DType
+from engine.compiler.graph import Graph
+from engine.compiler.regions import partition
+from engine.compiler.shape import symbol
+from engine.compiler.space import explore
+from engine.compiler.tensor import LOG2_E, Tensor
+from engine.ops.registry import native_ops
+
+F32, F16, BF16, I32, I8, U4, U8 = (
+    DType.F32,
+    DType.F16,
+    DType.BF16,
+    DType.I32,
+    DType.I8,
+    DType.U4,
+    DType.U8,
+)
+K, N = 64, 24
+
+
+class Builder:
+    """Inputs of the graphs below."""
+
+    def __init__(self) -> None:
+        self.graph = Graph()
+
+    def x(self, *shape: object, dtype: DType = F32) -> Tensor:
+        return self.graph.tensor(shape or ("t", K), dtype)
+
+    def weight(self, *shape: object, dtype: DType = F32) -> Tensor:
+        return self.graph.tensor(shape, dtype).persist()
+
+    def quantised(
+        self,
+        bits: int = 4,
+        group: int = 32,
+        minimum: bool = True,
+        scales: DType = F16,
+        n: int = N,
+        k: int = K,
+    ) -> Tensor:
+        codes = self.weight(n, k, dtype=U4 if bits == 4 else I8)
+        scale = self.weight(n, k // group, dtype=scales)
+        low = self.weight(n, k // group, dtype=scales) if minimum else None
+        return nn.dequantize(codes, scale, low)
+
+
+Build = Callable[[Builder], Tensor]
+
+
+def found(build: Build) -> set[str]:
+    """Ops in the native runtime's search space of a graph."""
+    b = Builder()
+    build(b).output()
+    regions = [explore(region, b.graph, native_ops()) for region in partition(b.graph)]
+    assert all(region.classes[root] for region in regions for root in region.roots)
+    return {node.op for region in regions for nodes in region.classes for node in nodes}
+
+
+# -- what is found --------------------------------------------------------------------------------------------------
+
+
+def norm(
+    b: Builder,
+    order: int = 0,
+    inverse: float = 1 / K,
+    axis: int = 1,
+    other: bool = False,
+    root: bool = True,
+    weight_axis: int = 0,
+    shape: tuple[object, ...] = ("t", K),
+) -> Tensor:
+    """RMSNorm with its operands in one of 8 orders, or with something wrong in it."""
+    x, w = b.x(*shape), b.weight(K)
+    squares = (x * (b.x(*shape) if other else x)).sum(axis)
+    constant = b.graph.constant
+    mean = constant(inverse) * squares if order & 1 else squares * inverse
+    total = constant(1e-5) + mean if order & 2 else mean + 1e-5
+    scale = (total.sqrt() if root else total).recip()
+    wide = scale.expand(1 if axis == 1 else 0, x.shape[axis])
+    scaled = wide * x if order & 4 else x * wide
+    weights = w.expand(weight_axis, x.shape[weight_axis])
+    return weights * scaled if order & 1 else scaled * weights
+
+
+def swiglu(
+    b: Builder, gate: Tensor, up: Tensor, order: int = 0, constant: float = -LOG2_E
+) -> Tensor:
+    e = (gate * constant).exp2()
+    one = b.graph.constant(1.0)
+    sigmoid = (one + e if order & 1 else e + 1.0).recip()
+    silu = sigmoid * gate if order & 1 else gate * sigmoid
+    return up * silu if order & 2 else silu * up
+
+
+def gated(b: Builder, quantised: bool = True, order: int = 0, **wrong: float) -> Tensor:
+    x = nn.rms_norm(b.x(), b.weight(K), 1e-5)
+    weights = [b.quantised() if quantised else b.weight(N, K, dtype=BF16) for _ in range(2)]
+    gate, up = (nn.linear(x, w.cast(F32)) for w in weights)
+    return swiglu(b, gate, up, order, **wrong)
+
+
+def dequantised(b: Builder, order: int = 0, minimum: bool = True, bits: int = 4) -> Tensor:
+    codes = b.weight(N, K, dtype=U4 if bits == 4 else I8)
+    scale, low = (b.weight(N, 2, dtype=F16).cast(F32).expand(2, 32) for _ in range(2))
+    value = codes.split(1, 32).cast(F32)
+    scaled = scale * value if order & 1 else value * scale
+    if minimum:
+        scaled = low + scaled if order & 2 else scaled + low
+    return nn.linear(b.x(), scaled.merge(1))
+
+
+def softmax(
+    b: Builder,
+    order: int = 0,
+    log2_e: float = LOG2_E,
+    shifted: bool = True,
+    total_axis: int = 1,
+    shape: tuple[object, ...] = ("t", K),
+) -> Tensor:
+    x = b.x(*shape)
+    top = (-x.max(1)).expand(1, x.shape[1])
+    moved = (top + x if order & 1 else x + top) if shifted else x
+    e = (moved * log2_e).exp2()
+    scale = e.sum(total_axis).recip().expand(total_axis, x.shape[total_axis])
+    return scale * e if order & 2 else e * scale
+
+
+def rotary(
+    b: Builder, order: int = 0, first: float = -1.0, flipped: bool = True, d: int = 16
+) -> Tensor:
+    x, cos, sin = b.x("t", 3 * d).split(1, d), b.x("t", d // 2), b.x("t", d // 2)
+    halves = x.split(2, d // 2)
+    sign = b.graph.iota(2).cast(F32) * (-2.0 * first) + first
+    t = x.shape[0]
+    cos, sin = (table.expand(1, 3).expand(2, 2) for table in (cos, sin))
+    signs = sign.expand(0, t).expand(1, 3).expand(3, d // 2)
+    partner = halves.flip(2) if flipped else halves
+    straight = cos * halves if order & 1 else halves * cos
+    turned = sin * (signs * partner) if order & 2 else partner * signs * sin
+    return turned + straight if order & 4 else straight + turned
+
+
+def attention(b: Builder, pool: DType = F16, page_size: int = 16) -> Tensor:
+    k, v = (b.weight("slots", 2, 8, dtype=pool) for _ in range(2))
+    table, positions = b.x("r", "p", dtype=I32), b.x("t", dtype=I32)
+    starts = b.x(symbol("r") + 1, dtype=I32)
+    q = b.x("t", 4, 8)
+    return nn.paged_attention(q, k, v, table, starts, positions, page_size=page_size, scale=0.3)
+
+
+def scattered(
+    b: Builder,
+    width: int = 8,
+    read_elsewhere: bool = False,
+    assigned: bool = True,
+    order: int = 0,
+) -> Tensor:
+    table, rows, source = b.weight(10, 8), b.x("t", dtype=I32), b.x("t", 8)
+    base, column = (rows * width).expand(1, 8), b.graph.iota(8).expand(0, rows.shape[0])
+    filled = table.scatter(column + base if order else base + column, source * 2.0)
+    if assigned:
+        table.assign(filled)
+    return filled + table if read_elsewhere else filled * 3.0
+
+
+def gathered(b: Builder, width: int = 8, order: int = 0, dtype: DType = F32) -> Tensor:
+    table, rows = b.x(10, 8, dtype=dtype), b.x("t", dtype=I32)
+    base, column = (rows * width).expand(1, 8), b.graph.iota(8).expand(0, rows.shape[0])
+    return table.gather(column + base if order else base + column)
+
+
+def tied(b: Builder, table: Tensor) -> Tensor:
+    """A table that is both an embedding and an output head."""
+    rows = nn.gather_rows(table.cast(F32), b.x("t", dtype=I32))
+    return nn.linear(rows, table.cast(F32))
+
+
+FOUND: list[tuple[str, str, Build]] = [
+    *(("RowNorm", f"order {i}", lambda b, i=i: norm(b, i)) for i in range(8)),
+    ("RowNorm", "nn", lambda b: nn.rms_norm(b.x(), b.weight(K, dtype=BF16), 1e-6)),
+    *(("QuantMatmul", f"4 bits, order {i}", lambda b, i=i: dequantised(b, i)) for i in range(4)),
+    *(
+        ("QuantMatmul", f"{bits} bits, {group}, {minimum}, {scales.value}",
+         lambda b, a=(bits, group, minimum, scales, N, 2 * group): nn.linear(b.x("t", a[-1]), b.quantised(*a)))
+        for bits in (4, 8)
+        for group in (16, 32, 64)
+        for minimum in (False, True)
+        for scales in (F16, F32)
+    ),
+    ("QuantMatmul", "8 bits, scale first", lambda b: dequantised(b, 1, False, 8)),
+    ("QuantMatmulAdd", "residual last", lambda b: nn.linear(b.x(), b.quantised()) + b.x("t", N)),
+    ("QuantMatmulAdd", "residual first", lambda b: b.x("t", N) + nn.linear(b.x(), b.quantised())),
+    ("NormQuantizeRows", "norm and product", lambda b: nn.linear(norm(b), b.quantised())),
+    *(
+        ("PackedMatmul", dtype.value, lambda b, d=dtype: nn.linear(b.x(), b.weight(N, K, dtype=d)))
+        for dtype in (F32, F16, BF16)
+    ),
+    ("PackedMatmulAdd", "residual", lambda b: b.x("t", N) + nn.linear(b.x(), b.weight(N, K))),
+    *(("QuantGateUp", f"order {i}", lambda b, i=i: gated(b, order=i)) for i in range(4)),
+    *(("PackedGateUp", f"order {i}", lambda b, i=i: gated(b, False, order=i)) for i in range(4)),
+    ("QuantGateUp", "nn", lambda b: nn.swiglu(*(nn.linear(x, b.quantised()) for x in [b.x()] * 2))),
+    *(("RotateHeads", f"order {i}", lambda b, i=i: rotary(b, i)) for i in range(8)),
+    *(("RowSoftmax", f"order {i}", lambda b, i=i: softmax(b, i)) for i in range(4)),
+    ("RowSoftmax", "three axes", lambda b: b.x("t", 3, "c").softmax(2)),
+    ("PagedFlash", "nn", attention),
+    *(("ScatterRows", f"order {i}", lambda b, i=i: scattered(b, order=i)) for i in range(2)),
+    *(("CopyRows", f"order {i}", lambda b, i=i: gathered(b, order=i)) for i in range(2)),
+    ("CopyRows", "u8", lambda b: gathered(b, dtype=U8).cast(F32)),
+    ("QuantGatherRows", "tied", lambda b: tied(b, b.quantised())),
+    ("PackedGatherRows", "tied bf16", lambda b: tied(b, b.weight(N, K, dtype=BF16))),
+    ("PackedGatherRows", "tied f32", lambda b: tied(b, b.weight(N, K))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "build"), [pytest.param(o, f, id=f"{o}: {n}") for o, n, f in FOUND])
+def test_found(op: str, build: Build) -> None:
+    assert op in found(build)
+
+
+# -- what only looks like it ------------------------------------------------------------------------------------------
+
+
+def wrong_scale_axis(b: Builder) -> Tensor:
+    """Scales repeated over groups instead of inside them; there are as many groups as columns in one."""
+    codes, scale = b.weight(N, K, dtype=U4), b.weight(N, 8)
+    return nn.linear(b.x(), (codes.split(1, 8).cast(F32) * scale.expand(1, 8)).merge(1))
+
+
+def held_as(b: Builder, codes: DType, scales: DType = F16, group: int = 32) -> Tensor:
+    scale = b.weight(N, K // group, dtype=scales)
+    return nn.linear(b.x(), nn.dequantize(b.weight(N, K, dtype=codes), scale, None))
+
+
+def codes_of_this_step(b: Builder) -> Tensor:
+    codes, scale = b.x(N, K, dtype=I8), b.weight(N, 2, dtype=F16)
+    return nn.linear(b.x(), nn.dequantize(codes, scale, None))
+
+
+def codes_that_change(b: Builder) -> Tensor:
+    codes, scale = b.weight(N, K, dtype=I8), b.weight(N, 2, dtype=F16)
+    y = nn.linear(b.x(), nn.dequantize(codes, scale, None))
+    codes.assign(b.x(N, K, dtype=I8).copy())
+    return y
+
+
+def two_types_of_numbers(b: Builder) -> Tensor:
+    scale, minimum = b.weight(N, 2, dtype=F16), b.weight(N, 2, dtype=F32)
+    return nn.linear(b.x(), nn.dequantize(b.weight(N, K, dtype=I8), scale, minimum))
+
+
+def half_rows(b: Builder, table: Tensor, product: bool = False) -> Tensor:
+    """A table [24, 64] read as one of [48, 32], and perhaps multiplied with as it is."""
+    rows = nn.gather_rows(table.split(1, K // 2).merge(0), b.x(5, dtype=I32))
+    return rows.sum(1) + nn.linear(b.x(5, K), table).sum(1) if product else rows
+
+
+def mixed_gate_up(b: Builder, gate: Tensor, up: Tensor) -> Tensor:
+    x = b.x()
+    return nn.swiglu(nn.linear(x, gate), nn.linear(x, up))
+
+
+def two_inputs(b: Builder) -> Tensor:
+    return nn.swiglu(nn.linear(b.x(), b.quantised()), nn.linear(b.x(), b.quantised()))
+
+
+def used_twice(b: Builder) -> Tensor:
+    """Old rows that the step's output reads beside the new ones."""
+    return scattered(b, read_elsewhere=True)
+
+
+NOT_FOUND: list[tuple[str, str, Build]] = [
+    ("RowNorm", "another count", lambda b: norm(b, inverse=1 / (K + 1))),
+    ("RowNorm", "other axis", lambda b: norm(b, axis=0, shape=(K, K))),
+    ("RowNorm", "product of two", lambda b: norm(b, other=True)),
+    ("RowNorm", "no root", lambda b: norm(b, root=False)),
+    ("RowNorm", "weights along rows", lambda b: norm(b, weight_axis=1, shape=(K, K))),
+    ("QuantMatmul", "scales repeated over groups", wrong_scale_axis),
+    ("QuantMatmul", "group of 4", lambda b: held_as(b, I8, group=4)),
+    ("QuantMatmul", "i32 codes", lambda b: held_as(b, I32)),
+    ("QuantMatmul", "u8 codes", lambda b: held_as(b, U8)),
+    ("QuantMatmul", "f16 codes", lambda b: held_as(b, F16)),
+    ("QuantMatmul", "bf16 scales", lambda b: held_as(b, I8, scales=BF16)),
+    ("QuantMatmul", "two types of numbers", two_types_of_numbers),
+    ("QuantMatmul", "codes of this step", codes_of_this_step),
+    ("QuantMatmul", "codes that change", codes_that_change),
+    ("PackedMatmul", "weights of this step", lambda b: nn.linear(b.x(), b.x(N, K))),
+    ("PackedMatmul", "not transposed", lambda b: b.x().matmul(b.weight(K, N))),
+    ("PackedMatmul", "f8", lambda b: nn.linear(b.x(), b.weight(N, K, dtype=DType.F8E4M3))),
+    ("PackedMatmul", "integers", lambda b: nn.linear(b.x(), b.weight(N, K, dtype=I32))),
+    ("PackedMatmul", "f16 activations", lambda b: b.x(dtype=F16).matmul(b.weight(N, K, dtype=F16).transpose(0, 1))),
+    ("QuantGateUp", "another constant", lambda b: gated(b, constant=-1.4426)),
+    ("QuantGateUp", "two inputs", two_inputs),
+    ("QuantGateUp", "4 and 8 bits", lambda b: mixed_gate_up(b, b.quantised(4), b.quantised(8))),
+    ("QuantGateUp", "one minimum", lambda b: mixed_gate_up(b, b.quantised(), b.quantised(minimum=False))),
+    ("QuantGateUp", "two types of scales", lambda b: mixed_gate_up(b, b.quantised(), b.quantised(scales=F32))),
+    ("PackedGateUp", "f16 and bf16", lambda b: mixed_gate_up(b, b.weight(N, K, dtype=F16), b.weight(N, K, dtype=BF16))),
+    ("RotateHeads", "other direction", lambda b: rotary(b, first=1.0)),
+    ("RotateHeads", "not flipped", lambda b: rotary(b, flipped=False)),
+    ("RowSoftmax", "another base", lambda b: softmax(b, log2_e=1.0)),
+    ("RowSoftmax", "not shifted", lambda b: softmax(b, shifted=False)),
+    ("RowSoftmax", "total of columns", lambda b: softmax(b, total_axis=0, shape=(K, K))),
+    ("RowSoftmax", "first axis", lambda b: b.x(K, K).softmax(0)),
+    ("PagedFlash", "f32 pages", lambda b: attention(b, F32)),
+    ("PagedFlash", "bf16 pages", lambda b: attention(b, BF16)),
+    ("PagedFlash", "pages of 4", lambda b: attention(b, page_size=4)),
+    ("ScatterRows", "old rows are read", used_twice),
+    ("ScatterRows", "not kept", lambda b: scattered(b, assigned=False)),
+    ("ScatterRows", "overlapping rows", lambda b: scattered(b, width=7)),
+    ("CopyRows", "overlapping rows", lambda b: gathered(b, width=7)),
+    ("QuantGatherRows", "rows of half the width", lambda b: half_rows(b, b.quantised())),
+    ("QuantGatherRows", "and a product", lambda b: half_rows(b, b.quantised(), product=True)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("op", "build"), [pytest.param(o, f, id=f"{o}: {n}") for o, n, f in NOT_FOUND]
+)
+def test_not_found(op: str, build: Build) -> None:
+    assert op not in found(build)
