@@ -118,10 +118,38 @@ def test_no_time_still_times_one_program(directory: Path) -> None:
 
 
 def test_a_memory_cap_that_nothing_meets(directory: Path) -> None:
-    graph, *_ = linear_graph()
+    graph = Graph()
+    x, w = graph.tensor(("t", 3)), graph.tensor((3, 3)).persist()
+    x.matmul(w).softmax(1).output()
     options = CompileOptions(max_memory_bytes=0, profile_dims={"t": 2})
     with pytest.raises(SearchError, match="too much memory"):
         graph.compile(NativeRuntime(2, directory), options)
+
+
+@pytest.mark.parametrize("cap", [0, 64, 1 << 20])
+def test_outputs_do_not_count_against_a_memory_cap(directory: Path, cap: int) -> None:
+    graph, x, w, y = linear_graph()
+    runtime = NativeRuntime(2, directory)
+    graph.compile(runtime, CompileOptions(max_memory_bytes=cap, profile_dims={"t": 2}))
+    runtime.set_data(w, np.eye(3))
+    runtime.set_data(x, [[1, 2, 3]])
+    runtime.execute({"t": 1})
+    assert runtime.get(y).tolist() == [[1, 2, 3]]
+
+
+@pytest.mark.parametrize(("cap", "fits"), [(8 * 4 * 64, True), (8 * 4 * 64 - 1, False)])
+def test_a_memory_cap_is_of_the_largest_step_of_a_bucket(
+    directory: Path, cap: int, fits: bool
+) -> None:
+    graph = Graph()
+    x, w = graph.tensor(("t", 64)), graph.tensor((64, 64)).persist()
+    x.matmul(w).softmax(1).output()  # the product is held: 64 f32 a row, 8 rows at most
+    options = CompileOptions(max_memory_bytes=cap, dim_buckets={"t": (DimBucket(1, 8, 1),)})
+    if fits:
+        graph.compile(NativeRuntime(2, directory), options)
+    else:
+        with pytest.raises(SearchError, match="too much memory"):
+            graph.compile(NativeRuntime(2, directory), options)
 
 
 def test_state_is_assigned_in_place_or_copied(runtime: Runtime) -> None:

@@ -94,6 +94,11 @@ class Layout:
     producers: dict[Node, tuple[int, int, int]]  # node -> (phase, class, iteration)
     lifetimes: list[Lifetime]
 
+    @property
+    def intermediate_bytes(self) -> int:
+        """Bytes of the arena if it held neither outputs nor new states."""
+        return plan([lifetime for lifetime in self.lifetimes if lifetime.last < _END]).size
+
 
 def lay_out(program: Program, graph: Graph, capacity: Mapping[str, int]) -> Layout:
     """Plan a program's buffers for the largest dims that it will run at."""

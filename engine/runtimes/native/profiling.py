@@ -78,7 +78,7 @@ class NativeProfiler:
     ) -> tuple[float, dict[str, Array]]:
         runtime = self._runtime
         self._prepare(program.dims)
-        needed = runtime.lay_out(program).size
+        needed = runtime.lay_out(program).intermediate_bytes
         if self._max_memory_bytes is not None and needed > self._max_memory_bytes:
             raise CandidateError("too much memory")
         try:
