@@ -32,6 +32,10 @@ class Node:
     dtype: DType
     expansion: "Operand | None" = None
 
+    def __repr__(self) -> str:
+        # Without what it reads: the text of a graph whose values are used twice would double with every node.
+        return f"<node {self.id}: {self.op} {self.dtype.value}{list(self.shape)}>"
+
 
 @dataclass(frozen=True)
 class Operand:

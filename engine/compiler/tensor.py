@@ -59,7 +59,8 @@ class Tensor:
             or not value.view.is_contiguous
         ):
             raise ShapeError(
-                f"assign: {value.shape} {value.dtype} does not fit {self.node.shape} {self.dtype}"
+                f"assign: {value.shape} {value.dtype.value} does not fit "
+                f"{self.node.shape} {self.dtype.value}"
             )
         self.graph.updates[self.node] = value
 
@@ -119,6 +120,8 @@ class Tensor:
         shape: Shape,
         dtype: DType,
     ) -> "Tensor":
+        if dtype is DType.U4 or (op != "Cast" and any(t.dtype is DType.U4 for t in inputs)):
+            raise ShapeError(f"{op}: u4 is a type of inputs, which a cast reads and nothing makes")
         node = self.graph.add(op, attrs, inputs, shape, dtype)
         return Tensor(self.graph, node, View.contiguous(shape))
 
