@@ -12,6 +12,7 @@ import pytest
 from candidates import TOLERANCE, assert_close, native, outputs_of, random_programs, space_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tiny_llama import TinyLlama
 
 from engine.compiler import nn
 from engine.compiler.dtype import DType
@@ -298,13 +299,13 @@ def loosest(b: Built) -> DType:
     return max((n.dtype for n in b.graph.nodes), key=lambda d: TOLERANCE.get(d, 0.0))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(graphs(), st.integers(0, 9))
 def test_reference_candidates_compute_the_graph(b: Built, seed: int) -> None:
     check(b, ReferenceRuntime(), seed, GENOMES)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(graphs(), st.integers(0, 9))
 def test_native_candidates_compute_the_graph(b: Built, seed: int) -> None:
     check(b, native(), seed, GENOMES)
@@ -329,3 +330,47 @@ def test_regions_of_many_inputs(leaves: int) -> None:
     programs = random_programs(space_of(graph, runtime), 0, 12, {})
     for _, [found] in outputs_of(graph, runtime, programs, data, {}):
         np.testing.assert_array_equal(found, 1 + sum(range(leaves)))
+
+
+@pytest.mark.parametrize("quantised", [False, True])
+def test_a_table_read_in_rows_of_two_widths(quantised: bool) -> None:
+    graph, rng = Graph(), np.random.default_rng(0)
+    x, rows = graph.tensor((5, 64)), graph.tensor((5,), I32)
+    data = {
+        x: rng.standard_normal((5, 64), np.float32),
+        rows: np.array([0, 47, 13, 2, 30], np.int32),
+    }
+    if quantised:
+        codes, scale = graph.tensor((24, 64), DType.I8).persist(), graph.tensor((24, 2)).persist()
+        data[codes] = rng.integers(-128, 128, (24, 64)).astype(np.int8)
+        data[scale] = rng.uniform(0.001, 0.01, (24, 2)).astype(np.float32)
+        table, held = nn.dequantize(codes, scale, None), data[codes] * np.repeat(data[scale], 32, 1)
+    else:
+        table = graph.tensor((24, 64)).persist()
+        data[table] = held = rng.standard_normal((24, 64), np.float32)
+    nn.gather_rows(table.split(1, 32).merge(0), rows).output()
+    nn.linear(x, table).output()
+    for runtime in (ReferenceRuntime(), native()):
+        programs = random_programs(space_of(graph, runtime), 0, 8, {})
+        for program, outputs in outputs_of(graph, runtime, programs, data, {}):
+            assert_close(outputs[0], held.reshape(48, 32)[data[rows]], F32, program)
+            assert_close(outputs[1], data[x] @ held.T, F32, program)
+
+
+# -- a small Llama ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("held", "count"), [(F32, 16), (BF16, 16), (DType.U4, 60), (DType.I8, 16)], ids=str
+)
+@pytest.mark.parametrize("runtime", ["reference", "native"])
+def test_candidates_of_a_llama_step(held: DType, count: int, runtime: str) -> None:
+    llama = TinyLlama(layers=2, held=held)
+    data, dims = llama.batch()
+    made = native() if runtime == "native" else ReferenceRuntime()
+    programs = random_programs(space_of(llama.graph, made), 1, count, dims)
+    assert len(programs) > count / 2
+    want = llama.expected()
+    for program, outputs in outputs_of(llama.graph, made, programs, data, dims):
+        # Keys and values are rounded to f16 on both sides, but from numbers that differ in their last digits.
+        np.testing.assert_allclose(outputs[0], want, rtol=0, atol=4e-3, err_msg=str(program))
