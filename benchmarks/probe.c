@@ -12,7 +12,7 @@ void NAME(void *const *a, const long *dims, egg_ctx *ctx) {
   for (long c; (c = egg_claim(ctx)) < SIZE;)
     for (long n = 0; n < MADDS / 12; n++)
       EGG_UNROLL for (int r = 0; r < 12; r++) {
-        held[r] += egg_madd(x, (i16x16)held[r]);
+        held[r] = egg_dot(held[r], x, (i16x16)held[r]);
         __asm__ volatile("" : "+x"(held[r]));
       }
   EGG_UNROLL for (int r = 0; r < 12; r++) sums[r & 3] += held[r];

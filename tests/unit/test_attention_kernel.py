@@ -46,7 +46,7 @@ class Heads:
         return Case("PagedFlash", params, inputs, variant=variant)
 
 
-SHAPES = [Heads(4, 2, 8), Heads(9, 3, 64), Heads(2, 2, 80), Heads(3, 1, 12)]
+SHAPES = [Heads(4, 2, 8), Heads(9, 3, 64), Heads(2, 2, 80), Heads(3, 1, 12), Heads(14, 2, 16)]
 CASES = [(shape, v) for shape in SHAPES for v in range(len(VARIANTS))]
 
 

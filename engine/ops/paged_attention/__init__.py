@@ -77,11 +77,16 @@ def _source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
     return Source(template(__file__), macros)
 
 
-# Query tokens a claim, and how many of the query heads that share a KV head: all, or one for more claims.
-VARIANTS = (
-    (("QUERIES", "8"), ("GROUP", "SHARED")),
-    (("QUERIES", "8"), ("GROUP", "1")),
-    (("QUERIES", "32"), ("GROUP", "SHARED")),
+# Query tokens a claim, how many of the query heads that share a KV head, and how many KV heads: fewer heads for more
+# claims, all for a page's memory in order.
+VARIANTS = tuple(
+    (("QUERIES", queries), ("GROUP", group), ("HEADS", heads))
+    for queries, group, heads in (
+        ("8", "SHARED", "1"),
+        ("8", "SHARED", "KVH"),
+        ("8", "1", "1"),
+        ("32", "SHARED", "1"),
+    )
 )
 OPS = (
     Op("PagedAttention", _SORTS, 6, _spec, _meaning),

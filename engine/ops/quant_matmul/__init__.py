@@ -121,11 +121,11 @@ def _kernel(name: str, add: bool) -> Kernel:
     )
 
 
-# TILE rows of activations by 16 outputs; for a single row, BLOCKS streams of 8 outputs; SHARE times BLOCKS blocks
-# a claim.
+# TILE rows of activations by 16 outputs (8 need 32 vector registers); for a single row, BLOCKS streams of 8 outputs;
+# SHARE times BLOCKS blocks a claim.
 VARIANTS = tuple(
     (("TILE", str(tile)), ("BLOCKS", str(blocks)), ("SHARE", str(share)))
-    for tile, blocks, share in ((4, 1, 4), (4, 2, 2), (4, 2, 8), (4, 4, 1))
+    for tile, blocks, share in ((8, 1, 4), (4, 2, 2), (8, 2, 2), (6, 4, 1))
 )
 
 OPS = (

@@ -11,13 +11,14 @@
 static inline const uint8_t *CAT(NAME, _block)(void *const *a, long n);
 EGG_INLINE void CAT(NAME, _finish)(void *const *a, const f32x8 *sums, int rows, int width, long m, long n);
 
-/* `rows` rows times `width` blocks. Codes come from the blocks, or unpacked from codes[block][k / 2] if that is not NULL. */
+/* `rows` rows times `width` blocks. Codes come from the blocks, or unpacked from codes[block][k / 2] if that is not NULL.
+   Memory is asked for what lies `ahead` bytes further, if that is not 0. */
 EGG_INLINE void CAT(NAME, _tile)(
-    f32x8 *restrict sums, const uint8_t *restrict x, int rows, const uint8_t *const *restrict blocks, int width, const i16x16 *restrict codes) {
+    f32x8 *restrict sums, const uint8_t *restrict x, int rows, const uint8_t *const *restrict blocks, int width, const i16x16 *restrict codes, long ahead) {
   EGG_UNROLL for (int i = 0; i < rows * width; i++) sums[i] = (f32x8){0};
   for (long g = 0; g < GROUPS; g++) {
     i32x8 products[16];
-    if (!codes) EGG_UNROLL for (int b = 0; b < width; b++) egg_prefetch(blocks[b] + g * GROUP_BYTES, GROUP_BYTES);
+    if (ahead) EGG_UNROLL for (int b = 0; b < width; b++) egg_prefetch(blocks[b] + ahead + g * GROUP_BYTES, GROUP_BYTES);
     EGG_UNROLL for (int i = 0; i < rows * width; i++) products[i] = (i32x8){0};
     for (int v = 0; v < G / 2 / PLACES; v++)
       EGG_UNROLL for (int j = 0; j < PLACES; j++) {
@@ -28,7 +29,7 @@ EGG_INLINE void CAT(NAME, _tile)(
         EGG_UNROLL for (int r = 0; r < rows; r++) {
           const i16x16 both = egg_spread_pair((const int16_t *)(x + r * ROW_BYTES) + 2 * pair);
           EGG_UNROLL for (int b = 0; b < width; b++)
-            products[r * width + b] = egg_add(products[r * width + b], egg_madd(w[b], both));
+            products[r * width + b] = egg_dot(products[r * width + b], w[b], both);
         }
       }
     EGG_UNROLL for (int b = 0; b < width; b++) {
@@ -51,19 +52,20 @@ EGG_INLINE void CAT(NAME, _tile)(
 }
 
 EGG_INLINE void CAT(NAME, _rows)(
-    void *const *a, int rows, const uint8_t *const *restrict blocks, int width, const i16x16 *restrict codes, long m, long n) {
+    void *const *a, int rows, const uint8_t *const *restrict blocks, int width, const i16x16 *restrict codes, long ahead, long m, long n) {
   f32x8 sums[16];
-  CAT(NAME, _tile)(sums, (const uint8_t *)a[1] + m * ROW_BYTES, rows, blocks, width, codes);
+  CAT(NAME, _tile)(sums, (const uint8_t *)a[1] + m * ROW_BYTES, rows, blocks, width, codes, ahead);
   CAT(NAME, _finish)(a, sums, rows, width, m, n);
 }
 
-/* All rows times the two blocks from n, in tiles. */
+/* All rows times the two blocks from n, in tiles. The first tile asks for the next two blocks. */
 EGG_INLINE void CAT(NAME, _pair)(void *const *a, long rows, const i16x16 *restrict codes, long n, long blocks) {
   const uint8_t *const both[2] = {CAT(NAME, _block)(a, n), CAT(NAME, _block)(a, n + 1 < blocks ? n + 1 : n)};
-  long m = 0;
-  for (; m + TILE <= rows; m += TILE) CAT(NAME, _rows)(a, TILE, both, 2, codes, m, n);
-  for (; m + 2 <= rows; m += 2) CAT(NAME, _rows)(a, 2, both, 2, codes, m, n);
-  if (m < rows) CAT(NAME, _rows)(a, 1, both, 2, codes, m, n);
+  long m = 0, ahead = codes ? 0 : CAT(NAME, _block)(a, n + 2) - both[0];
+  for (; m + TILE <= rows; m += TILE, ahead = 0) CAT(NAME, _rows)(a, TILE, both, 2, codes, ahead, m, n);
+  for (; m + TILE / 2 <= rows; m += TILE / 2, ahead = 0) CAT(NAME, _rows)(a, TILE / 2, both, 2, codes, ahead, m, n);
+  if (TILE > 4 && m + 2 <= rows) CAT(NAME, _rows)(a, 2, both, 2, codes, ahead, m, n), m += 2, ahead = 0;
+  for (; m < rows; m++, ahead = 0) CAT(NAME, _rows)(a, 1, both, 2, codes, ahead, m, n);
 }
 
 /* The codes of one block as vectors of 16-bit numbers, in order of k. */
@@ -97,7 +99,7 @@ static inline void CAT(NAME, _product)(void *const *a, long rows, long blocks, e
     for (long n = c * share; n < end; n += BLOCKS) {
       const uint8_t *streams[BLOCKS];
       for (int b = 0; b < BLOCKS; b++) streams[b] = CAT(NAME, _block)(a, n + b < end ? n + b : n);
-      CAT(NAME, _rows)(a, 1, streams, BLOCKS, NULL, 0, n);
+      CAT(NAME, _rows)(a, 1, streams, BLOCKS, NULL, EGG_AHEAD, 0, n);
     }
   }
 }

@@ -185,9 +185,12 @@ static inline void egg_store_part(float *p, f32x8 v, long count) {
   else if (count > 0) memcpy(p, &v, (size_t)count * sizeof *p);
 }
 
-/* Ask for `size` bytes that a stream over p will come to, far enough ahead to hide memory's latency. */
-EGG_INLINE void egg_prefetch(const uint8_t *p, long size) {
-  EGG_UNROLL for (long at = 0; at < size; at += 64) __builtin_prefetch(p + 3072 + at);
+/* How far ahead, in bytes, a stream through memory asks for what it will need: far enough to hide the latency. */
+#define EGG_AHEAD 3072
+
+/* Ask for the `size` bytes at p, which need not exist. */
+EGG_INLINE void egg_prefetch(const void *p, long size) {
+  EGG_UNROLL for (long at = 0; at < size; at += 64) __builtin_prefetch((const char *)p + at, 0, 2);
 }
 
 /* Two adjacent 16-bit numbers in every 32-bit lane. */
@@ -199,23 +202,21 @@ static inline i16x16 egg_spread_pair(const int16_t *p) {
 
 static inline f32x8 egg_spread(float x) { return (f32x8){x, x, x, x, x, x, x, x}; }
 
-/* In each 32-bit lane, the sum of the two products of its 16-bit halves. */
-static inline i32x8 egg_madd(i16x16 a, i16x16 b) {
-#if defined(__AVX2__)
-  return (i32x8)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+/* Add to each 32-bit lane of sum the two products of the 16-bit halves of a and b, here and now: GCC would rather gather a
+   chain's terms first, and run out of registers. */
+static inline i32x8 egg_dot(i32x8 sum, i16x16 a, i16x16 b) {
+#if defined(__AVX512VNNI__) && defined(__AVX512VL__)
+  return (i32x8)_mm256_dpwssd_epi32((__m256i)sum, (__m256i)a, (__m256i)b);
+#elif defined(__AVXVNNI__)
+  return (i32x8)_mm256_dpwssd_avx_epi32((__m256i)sum, (__m256i)a, (__m256i)b);
+#elif defined(__AVX2__)
+  sum += (i32x8)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+  __asm__("" : "+v"(sum));
+  return sum;
 #else
   const i32x8 x = (i32x8)a, y = (i32x8)b;
-  return ((x << 16) >> 16) * ((y << 16) >> 16) + (x >> 16) * (y >> 16);
+  return sum + ((x << 16) >> 16) * ((y << 16) >> 16) + (x >> 16) * (y >> 16);
 #endif
-}
-
-/* a + b, done here and now: GCC would rather gather a chain's terms first, and run out of registers. */
-static inline i32x8 egg_add(i32x8 a, i32x8 b) {
-  a += b;
-#if defined(__AVX2__)
-  __asm__("" : "+x"(a));
-#endif
-  return a;
 }
 
 static inline f32x8 egg_fma(f32x8 a, f32x8 b, f32x8 c) {
@@ -304,6 +305,24 @@ static inline f32x8 egg_sums_of_lanes(const f32x8 *v) {
     fours[i] = EGG_SHUFFLE(pairs[2 * i], pairs[2 * i + 1], 0, 1, 8, 9, 4, 5, 12, 13) + EGG_SHUFFLE(pairs[2 * i], pairs[2 * i + 1], 2, 3, 10, 11, 6, 7, 14, 15);
   return EGG_SHUFFLE(fours[0], fours[1], 0, 1, 2, 3, 8, 9, 10, 11) + EGG_SHUFFLE(fours[0], fours[1], 4, 5, 6, 7, 12, 13, 14, 15);
 #undef EGG_SHUFFLE
+}
+
+/* The larger of each two lanes; where one is a NaN, b. */
+static inline f32x8 egg_larger(f32x8 a, f32x8 b) {
+  const i32x8 first = a > b;
+  return (f32x8)(((i32x8)a & first) | ((i32x8)b & ~first));
+}
+
+static inline float egg_largest_lane(f32x8 v) {
+  v = egg_larger(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3));
+  v = egg_larger(v, __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5));
+  return egg_larger(v, __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6))[0];
+}
+
+static inline float egg_sum_of_lanes(f32x8 v) {
+  v += __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3);
+  v += __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5);
+  return v[0] + v[1];
 }
 
 /* n numbers as vectors, the last one padded with zeros. */
