@@ -128,6 +128,7 @@ def _options(config: EngineConfig, pages: int) -> CompileOptions:
         else _SEARCH_S,
         search_graph_limit=12,
         generation_size=4,
+        trials=10,
         profile_timeout=30.0,
         profile_dims=others,
         dim_buckets={"t": buckets},

@@ -67,7 +67,7 @@ _NUMPY = {
 _BITS = {dtype: 8 * np.dtype(held).itemsize for dtype, held in _NUMPY.items()} | {DType.U4: 4}
 _C = {
     DType.F32: "float",
-    DType.F16: "_Float16",
+    DType.F16: "uint16_t",
     DType.BF16: "uint16_t",
     DType.F8E4M3: "uint8_t",
     DType.F8E5M2: "uint8_t",

@@ -23,13 +23,13 @@ _CALLS = {
     "LessThan": "({0} < {1})",
 }
 _LOADS = {
-    DType.F16: "(float){0}",
+    DType.F16: "egg_f16_to_f32({0})",
     DType.BF16: "egg_bf16_to_f32({0})",
     DType.F8E4M3: "egg_f8e4m3_to_f32({0})",
     DType.F8E5M2: "egg_f8e5m2_to_f32({0})",
 }
 _STORES = {
-    DType.F16: "(_Float16)({0})",
+    DType.F16: "egg_f32_to_f16({0})",
     DType.BF16: "egg_f32_to_bf16({0})",
     DType.F8E4M3: "egg_f32_to_f8e4m3({0})",
     DType.F8E5M2: "egg_f32_to_f8e5m2({0})",

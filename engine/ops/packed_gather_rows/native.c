@@ -10,7 +10,7 @@ void NAME(void *const *a, const long *dims, egg_ctx *ctx) {
 #if defined(HELD_BF16)
       y[t * K + k] = egg_bf16_to_f32(((const uint16_t *)a[2])[((block * ((K + 1) / 2) + k / 2) * 8 + lane) * 2 + k % 2]);
 #elif defined(HELD_F16)
-      y[t * K + k] = (float)((const _Float16 *)a[2])[(block * K + k) * 8 + lane];
+      y[t * K + k] = egg_f16_to_f32(((const uint16_t *)a[2])[(block * K + k) * 8 + lane]);
 #else
       y[t * K + k] = ((const float *)a[2])[(block * K + k) * 8 + lane];
 #endif

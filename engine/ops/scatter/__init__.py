@@ -94,6 +94,12 @@ def _rows_source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
     outer, inner, last = [size for size, _ in nest[:-1]], code(nest[-1][0]), f"r{len(nest) - 1}"
     value = store(data.dtype, print_expression(expression, indexes[2:], code))
     width = code(parse_dim(call.params[0]))
+    at = f"const long at = rows[{indexes[0]}];"
+    write = f"if (at >= 0 && at < limit) y[at * width + {indexes[1]}] = {value};"
+    loop = f"for (long {last} = 0; {last} < {inner}; {last}++)"
+    lines = [f"      {at}", f"      {loop}", f"        {write}"]
+    if nest[-1][1][0] != 0:  # each element has a row of its own
+        lines = [f"      {loop} {{", f"        {at}", f"        {write}", "      }"]
     text = "\n".join(
         [
             "void NAME(void *const *a, const long *dims, egg_ctx *ctx) {",
@@ -104,14 +110,11 @@ def _rows_source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
                 for n, x in enumerate(call.inputs[2:])
             ),
             f"  const long width = {width}, limit = ({code(product(data.shape))}) / width;",
-            f"  const long lines = {code(product(outer))}, share = 64;",
+            f"  const long lines = {code(product(outer))}, share = 16;",
             "  for (long c; (c = egg_claim(ctx)) * share < lines;)",
             "    for (long row = c * share; row < (c + 1) * share && row < lines; row++) {",
             *(f"      {line}" for line in unravel(outer, code)),
-            f"      for (long {last} = 0; {last} < {inner}; {last}++) {{",
-            f"        const long at = rows[{indexes[0]}];",
-            f"        if (at >= 0 && at < limit) y[at * width + {indexes[1]}] = {value};",
-            "      }",
+            *lines,
             "    }",
             "  (void)dims;",
             "}",

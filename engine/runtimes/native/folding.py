@@ -10,6 +10,8 @@ from engine.compiler.space import RegionSpace
 from engine.ops.base import Array
 from engine.runtimes.native.driver import Driver
 
+_BLOCK_BYTES = 16 << 20
+
 
 class Folds:
     """Folded values by what they were made from, in memory that the kernels read fast (huge pages)."""
@@ -18,6 +20,7 @@ class Folds:
         self._driver, self._data = driver, data
         self._values: dict[Hashable, Array] = {}
         self._used: set[Hashable] = set()
+        self._block = np.empty(0, np.uint8)  # what is left of it
 
     def value(
         self, space: RegionSpace, makers: dict[int, Instruction], c: int, iteration: int
@@ -63,6 +66,16 @@ class Folds:
 
     def _keep(self, value: Array) -> Array:
         dense = np.ascontiguousarray(value)
-        held = self._driver.array(dense.nbytes).view(dense.dtype).reshape(dense.shape)
+        held = self._room(dense.nbytes).view(dense.dtype).reshape(dense.shape)
         held[...] = dense
         return held
+
+    def _room(self, size: int) -> Array:
+        """Bytes of a block that many values share: one of their own would be too small for a huge page."""
+        if size > _BLOCK_BYTES // 4:
+            return self._driver.array(size)
+        if size > len(self._block):
+            self._block = self._driver.array(_BLOCK_BYTES)
+        end = -(-size // 64) * 64
+        room, self._block = self._block[:size], self._block[end:]
+        return room

@@ -39,6 +39,27 @@ static inline long egg_claim(egg_ctx *ctx) {
 /* a % b with the sign of a, and 0 where C has no answer. */
 static inline int64_t egg_remainder(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
 
+/* Conversions without branches, so that loops over them vectorise. An f16's exponent and mantissa, read as those of a float,
+   are the number times 2^-112, in the subnormal range as well. */
+static inline float egg_f16_to_f32(uint16_t x) {
+  union { uint32_t u; float f; } v = {(uint32_t)(x & 0x7fff) << 13};
+  v.f *= 0x1p112f;
+  v.u |= (x & 0x7c00) == 0x7c00 ? 0x7f800000 : 0;
+  v.u |= (uint32_t)(x & 0x8000) << 16;
+  return v.f;
+}
+
+/* Round to nearest, ties to even. Below the normal range the mantissa is aligned by adding a number that has the last bit of
+   an f16 subnormal as its own last bit. */
+static inline uint16_t egg_f32_to_f16(float x) {
+  union { float f; uint32_t u; } v = {x}, low = {fabsf(x)};
+  const uint32_t magnitude = low.u, normal = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
+  low.f += 0.5f;
+  const uint32_t above = magnitude > 0x7f800000 ? 0x7e00 : 0x7c00;
+  const uint32_t bits = magnitude < 113u << 23 ? low.u - 0x3f000000 : normal;
+  return (uint16_t)((magnitude < 143u << 23 ? bits : above) | (v.u >> 16 & 0x8000));
+}
+
 static inline float egg_bf16_to_f32(uint16_t x) {
   union { uint32_t u; float f; } v = {(uint32_t)x << 16};
   return v.f;
@@ -53,8 +74,7 @@ static inline uint16_t egg_f32_to_bf16(float x) {
 
 /* The 8-bit floats of the OCP specification: E5M2 is the upper half of an f16; E4M3 has no infinities and one NaN. */
 static inline float egg_f8e5m2_to_f32(uint8_t x) {
-  union { uint16_t u; _Float16 f; } v = {(uint16_t)(x << 8)};
-  return (float)v.f;
+  return egg_f16_to_f32((uint16_t)(x << 8));
 }
 
 static inline float egg_f8e4m3_to_f32(uint8_t x) {
@@ -139,16 +159,12 @@ static inline float egg_rms_scale(const float *restrict x, long k, float eps) {
   return 1.0f / sqrtf(total * (1.0f / (float)k) + eps);
 }
 
-static inline void egg_f16_to_f32(float *restrict y, const uint16_t *restrict x, long n) {
+static inline void egg_widen_f16(float *restrict y, const uint16_t *restrict x, long n) {
   long i = 0;
 #if defined(__F16C__)
   for (; i + 8 <= n; i += 8) _mm256_storeu_ps(y + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(x + i))));
 #endif
-  for (; i < n; i++) {
-    _Float16 half;
-    memcpy(&half, x + i, sizeof half);
-    y[i] = (float)half;
-  }
+  for (; i < n; i++) y[i] = egg_f16_to_f32(x[i]);
 }
 
 /* 256-bit vectors. GCC and Clang split them where the machine's are narrower. */
@@ -235,7 +251,7 @@ static inline f32x8 egg_load_f16x8(const void *p) {
   return (f32x8)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 #else
   float wide[8];
-  egg_f16_to_f32(wide, p, 8);
+  egg_widen_f16(wide, p, 8);
   return egg_load_f32x8(wide);
 #endif
 }
@@ -341,7 +357,7 @@ static inline void egg_pad_f16x8(f32x8 *restrict y, const uint16_t *restrict x, 
   for (; i + 8 <= n; i += 8) y[i / 8] = egg_load_f16x8(x + i);
   if (i < n) {
     float rest[8] = {0};
-    egg_f16_to_f32(rest, x + i, n - i);
+    egg_widen_f16(rest, x + i, n - i);
     y[i / 8] = egg_load_f32x8(rest);
   }
 }

@@ -1,6 +1,7 @@
 """Timing candidates where they will run: instructions one by one over all layers' weights, and whole programs."""
 
 from collections.abc import Mapping, Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,8 +22,10 @@ from engine.runtimes.toolchain import ToolchainError
 if TYPE_CHECKING:
     from engine.runtimes.native.runtime import NativeRuntime
 
-_STEADY_S = 0.3  # a program that takes longer is timed once
 _SLOW_S = 0.02  # an op that takes longer in one iteration is not run for all of them
+# Trials cease early where they take longer than this together: of a batch of ops, after a few trials; of a program.
+_BATCH_S, _BATCH_TRIALS = 1.5, 2
+_PROGRAM_S = 0.5
 
 
 class NativeProfiler:
@@ -66,7 +69,10 @@ class NativeProfiler:
                 [(space.region.iterations, [(function, True, operands)])], slots
             )
             timed.append((instruction.key, rolled, (keep, keep_one)))
-        for _ in range(trials):
+        start = perf_counter()
+        for trial in range(trials):
+            if trial >= _BATCH_TRIALS and perf_counter() - start > _BATCH_S:
+                break
             for key, rolled, _keep in timed:
                 runtime.driver.flush_cache()
                 seconds = runtime.driver.seconds(rolled, dims) / space.region.iterations
@@ -91,8 +97,7 @@ class NativeProfiler:
         if first > timeout_s:
             raise CandidateError("too slow")
         outputs = runtime.read_outputs(linked, program.dims)
-        # A long run is steady by itself.
-        repeats = trials if first < _STEADY_S else 1
+        repeats = min(trials, max(1, int(_PROGRAM_S / first)))  # a long run is steady by itself
         seconds = min(runtime.driver.seconds(linked.program, dims) for _ in range(repeats))
         runtime.unlink(program)
         return seconds, outputs
