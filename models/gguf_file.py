@@ -150,6 +150,19 @@ class _Reader:
         self.at += 8 + length
         return raw.decode("utf-8", errors="surrogateescape")
 
+    def _texts(self, count: int) -> list[str]:
+        """`count` times `text`, without its calls: vocabularies are long."""
+        texts, data, at, end = [], self._data, self.at, len(self._data)
+        length_at = struct.Struct("<Q").unpack_from
+        for _ in range(count):
+            start = at + 8
+            at = start + length_at(data, at)[0] if start <= end else end + 1
+            if at > end:
+                raise self._cut_off()
+            texts.append(data[start:at].decode("utf-8", errors="surrogateescape"))
+        self.at = at
+        return texts
+
     def value(self, kind: int) -> Any:
         if kind == _STRING:
             return self.text()
@@ -157,7 +170,7 @@ class _Reader:
             item, count = self.scalar(4), self.scalar(10)
             if item == _STRING:
                 self._need(8 * count)
-                return [self.text() for _ in range(count)]
+                return self._texts(count)
             if item not in _SCALARS:
                 raise ModelFileError(self._path, f"its metadata has an array of type {item}")
             dtype = np.dtype("<" + _SCALARS[item])
@@ -171,6 +184,9 @@ class _Reader:
 
     def _need(self, size: int) -> None:
         if self.at + size > len(self._data):
-            raise ModelFileError(
-                self._path, "its header is cut off, or claims more than the file holds"
-            )
+            raise self._cut_off()
+
+    def _cut_off(self) -> ModelFileError:
+        return ModelFileError(
+            self._path, "its header is cut off, or claims more than the file holds"
+        )

@@ -47,10 +47,10 @@ def _half(blocks: Array, at: int) -> Array:
 
 def _nibble_codes(qs: Array) -> Array:
     """Bytes that hold element j low and element j + width high -> bytes that hold two neighbours."""
-    low, high = qs & 15, qs >> 4
-    both = np.concatenate([low, high], axis=-1)
-    packed: Array = both[..., 0::2] | both[..., 1::2] << 4
-    return packed
+    pairs = np.ascontiguousarray(qs).view(np.uint16)
+    low = (pairs & 0x0F) | (pairs >> 4 & 0xF0)
+    high = (pairs >> 4 & 0x0F) | (pairs >> 8 & 0xF0)
+    return np.concatenate([low.astype(np.uint8), high.astype(np.uint8)], axis=-1)
 
 
 def _nibbles(qs: Array) -> Array:

@@ -1,6 +1,14 @@
-"""`python -m server` is `egglm`."""
+"""The `egglm` command, also as `python -m server`.
 
-from server.cli import main
+Nothing is imported here: the engine's process, which is spawned, runs this module too.
+"""
 
-if __name__ == "__main__":  # the engine's process, which is spawned, imports this module too
+
+def main() -> None:
+    from server.cli import main
+
+    main()
+
+
+if __name__ == "__main__":
     main()

@@ -1,10 +1,12 @@
 """`egglm serve` from the first line to the last: bind, load, serve, drain."""
 
 import asyncio
+import contextlib
 import functools
 import logging
 import socket
 import sys
+from typing import TYPE_CHECKING
 
 import uvicorn
 import uvloop
@@ -13,7 +15,6 @@ from engine.client import EngineClient
 from engine.config import EngineConfig
 from engine.messages import EngineInfo
 from models.registry import loader
-from server.app import create_app
 from server.engine_handle import EngineHandle
 from server.fetch import (
     cache_folder,
@@ -31,6 +32,9 @@ from server.settings import Settings, engine_config
 from server.shutdown import Shutdown
 from server.state import ServedModel, ServerState
 from server.user_errors import user_message
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 log = logging.getLogger("egglm.server")
 
@@ -58,14 +62,15 @@ def run_server(settings: Settings) -> int:
 
 
 async def _serve(settings: Settings, config: EngineConfig, listener: socket.socket) -> None:
-    """Answers HTTP from now on, loads meanwhile; returns when a signal has ended it.
+    """Answers HTTP while it loads and after; returns when a signal has ended it.
 
     Raises what kept the model from loading.
     """
     state = ServerState(settings, Metrics(served_names(settings)[0]))
+    starting = asyncio.create_task(_bring_up(state, config, listener))
     http = HttpServer(
         uvicorn.Config(
-            create_app(state),
+            await in_background(lambda: _make_app(state)),
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -74,7 +79,6 @@ async def _serve(settings: Settings, config: EngineConfig, listener: socket.sock
     )
     Shutdown(state, http).listen_to_signals()
     serving = asyncio.create_task(http.serve(sockets=[listener]))
-    starting = asyncio.create_task(_bring_up(state, config, listener))
     starting.add_done_callback(functools.partial(_stop_if_failed, http))
     try:
         await serving
@@ -92,19 +96,29 @@ def _stop_if_failed(http: HttpServer, starting: asyncio.Task[None]) -> None:
         http.should_exit = True
 
 
+def _make_app(state: ServerState) -> "FastAPI":
+    # The import takes long: what the engine needs of the processor comes first.
+    from server.app import create_app
+
+    return create_app(state)
+
+
 async def _bring_up(state: ServerState, config: EngineConfig, listener: socket.socket) -> None:
     """Fetches, reads and compiles the model while HTTP already answers /health and /ready."""
     settings = state.settings
     state.loading = "fetching the model"
     path = await in_background(lambda: fetch_model(settings))
     state.loading = "reading the tokenizer"
-    tokenizer, eos_token_ids = await in_background(lambda: read_text_side(path))
     engine: EngineHandle = EngineClient(loader(path), config)
-    names = served_names(settings)
-    defaults = read_sampling_defaults(path)
-    state.model = ServedModel(names, tokenizer, engine, eos_token_ids, defaults)
-    state.metrics.watch(lambda: engine.stats)
-    await engine.start()
+    async with contextlib.AsyncExitStack() as undo:
+        undo.push_async_callback(engine.close)
+        await engine.start()
+        tokenizer, eos_token_ids = await in_background(lambda: read_text_side(path))
+        names = served_names(settings)
+        defaults = read_sampling_defaults(path)
+        state.model = ServedModel(names, tokenizer, engine, eos_token_ids, defaults)
+        state.metrics.watch(lambda: engine.stats)
+        undo.pop_all()
     async with show_progress(engine):
         info = await engine.wait_ready()
     log.info("%s", announcement(names[0], info, listener))

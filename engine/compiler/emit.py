@@ -3,6 +3,7 @@
 Analyses are done here, in Python, on the frontend's exact knowledge; rules match facts and never compute with shapes.
 """
 
+from collections import Counter
 from collections.abc import Callable
 
 from engine.compiler.graph import Graph, Node
@@ -22,13 +23,14 @@ def emit_region(region: Region, graph: Graph) -> tuple[str, list[str]]:
         lines[f"(let {names[node]} {term})"] = None
         lines[f'(set (dtype {names[node]}) "{node.dtype.value}")'] = None
 
+    reads = Counter(o.node for n in graph.nodes for o in n.inputs)
     for node in region.inputs:
         bind(node, f'(Input "{node.id}")')
         if is_weight(node, graph):
             lines[f"(weight {names[node]})"] = None
-            if sum(o.node is node for n in graph.nodes for o in n.inputs) > 1:
+            if reads[node] > 1:
                 lines[f"(shared {names[node]})"] = None
-        if _sole_scatter(node, region, graph):
+        if _sole_scatter(node, reads[node], graph):
             lines[f"(sole_reader {names[node]})"] = None
     for node in region.nodes:
         bind(node, _term(node, names))
@@ -73,17 +75,12 @@ def _term(node: Node, names: dict[Node, str]) -> str:
     return f"({' '.join([node.op, *params, *inputs])})"
 
 
-def _sole_scatter(state: Node, region: Region, graph: Graph) -> bool:
-    """Whether a scatter that makes a state's new value is all that reads its old one."""
+def _sole_scatter(state: Node, reads: int, graph: Graph) -> bool:
+    """Whether a scatter that makes a state's new value is all that reads its old one, which is read `reads` times."""
     if state not in graph.updates:
         return False
-    updated = graph.updates[state]
-    readers = [n for n in graph.nodes if any(o.node is state for o in n.inputs)]
-    return (
-        readers == [updated.node]
-        and updated.node.op == "Scatter"
-        and updated.node.inputs[0].node is state
-    )
+    updated = graph.updates[state].node
+    return updated.op == "Scatter" and updated.inputs[0].node is state and reads == 1
 
 
 def _facts(node: Node, region: Region) -> list[str]:

@@ -65,6 +65,7 @@ class Graph:
     updates: dict[Node, "Tensor"] = field(default_factory=dict)
     dims: dict[str, int] = field(default_factory=dict)
     search_space: "SearchSpace | None" = None
+    _names: set[str] = field(default_factory=set)
 
     def tensor(self, shape: Sequence[Any], dtype: DType = DType.F32) -> "Tensor":
         """An unnamed input."""
@@ -76,9 +77,11 @@ class Graph:
         from engine.compiler.tensor import Tensor
 
         dims = tuple(symbol(d) if isinstance(d, str) else d for d in shape)
-        if name and any(node.attrs[0] == name for node in self.inputs):
+        if name in self._names:
             raise ShapeError(f"the graph already has an input named {name!r}")
         node = self.add("Input", (name or f"input{len(self.inputs)}",), (), dims, dtype)
+        if name:
+            self._names.add(name)
         self.inputs.append(node)
         return Tensor(self, node, View.contiguous(dims))
 

@@ -10,6 +10,7 @@ copy.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 Size = "int | Dim"
@@ -107,7 +108,7 @@ def product(sizes: Iterable[int | Dim]) -> int | Dim:
     """Product of dimensions; 1 for none."""
     total: int | Dim = 1
     for size in sizes:
-        total = total * size
+        total = size if total == 1 else total * size
     return total
 
 
@@ -176,7 +177,7 @@ class View:
             stride = stride * size
         return View(tuple(reversed(axes)))
 
-    @property
+    @cached_property
     def shape(self) -> Shape:
         return tuple(product(size for size, _ in axis) for axis in self.axes)
 
@@ -185,7 +186,7 @@ class View:
         """All axes as one."""
         return _coalesce(factor for axis in self.axes for factor in axis)
 
-    @property
+    @cached_property
     def is_contiguous(self) -> bool:
         return self == View.contiguous(self.shape)
 

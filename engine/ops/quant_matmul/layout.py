@@ -54,28 +54,42 @@ class Format(NamedTuple):
 def pack(form: Format, codes: Array, scale: Array, minimum: Array | None) -> Array:
     """u8 [bytes] of codes (u8 [n, k/2], low nibble first, or i8 [n, k]), scale and minimum [n, k/group]."""
     b, groups = form.blocks, form.k // form.group
-    padded = np.zeros((b * LANES, codes.shape[1]), np.uint8)
-    padded[: form.n] = codes.view(np.uint8)
-    if form.bits == 4:
-        # A byte holds columns 2j and 2j + 1 of a row; a 16-bit lane wants columns 2j + e of j = 0..3, so the four bytes
-        # of 8 columns become two lanes, one of their low nibbles and one of their high ones.
-        four = padded.reshape(b, LANES, groups, form.group // 8, 4).astype(np.uint16)
-        shifts = np.arange(0, 16, 4, dtype=np.uint16)
-        low = ((four & 15) << shifts).sum(-1, dtype=np.uint16)
-        high = ((four >> 4) << shifts).sum(-1, dtype=np.uint16)
-        lanes = np.stack([low, high], axis=-1)  # [b, row, group, i, e]
-    else:
-        two = padded.reshape(b, LANES, groups, form.group // 4, 2, 2).astype(np.uint16)
-        lanes = two[..., 0, :] | two[..., 1, :] << 8
-    vectors = np.ascontiguousarray(lanes.transpose(0, 2, 3, 1, 4)).view(np.uint8)
-    parts = [vectors.reshape(b, groups, -1)]
-    for numbers in (scale, minimum):
-        if numbers is not None:
-            full = np.zeros((b * LANES, groups), numbers.dtype)
-            full[: form.n] = numbers
-            rows = np.ascontiguousarray(full.reshape(b, LANES, groups).transpose(0, 2, 1))
-            parts.append(rows.view(np.uint8).reshape(b, groups, -1))
-    return np.concatenate(parts, axis=-1).reshape(-1)
+    code_bytes, width = form.group * form.bits, LANES * form.scale_bits // 8
+    out = np.empty((b, groups, form.bytes // (b * groups)), np.uint8)
+    words = _pad(_in_lanes(codes.view(np.uint32), form.bits), b)
+    place = out[..., :code_bytes].view(np.uint32).reshape(b, groups, -1, LANES)
+    place[...] = words.reshape(b, LANES, groups, -1).transpose(0, 2, 3, 1)
+    for at, numbers in enumerate((scale, minimum)[: 1 + form.has_minimum]):
+        assert numbers is not None
+        start = code_bytes + at * width
+        columns = out[..., start : start + width].view(numbers.dtype)
+        columns[...] = _pad(numbers, b).reshape(b, LANES, groups).transpose(0, 2, 1)
+    return out.reshape(-1)
+
+
+def _pad(rows: Array, blocks: int) -> Array:
+    """Rows of zeros after `rows`, up to whole blocks."""
+    if len(rows) == blocks * LANES:
+        return rows
+    padded = np.zeros((blocks * LANES, rows.shape[1]), rows.dtype)
+    padded[: len(rows)] = rows
+    return padded
+
+
+def _in_lanes(words: Array, bits: int) -> Array:
+    """Codes in 32-bit words, column after column from the low end: even columns go to the low half, odd ones to the high.
+
+    The halves are the 16-bit lanes that the kernels read.
+    """
+    if bits == 4:
+        words = _swapped(words, 4, 0x00F000F0)
+    return _swapped(words, 8, 0x0000FF00)
+
+
+def _swapped(words: Array, distance: int, mask: int) -> Array:
+    """The bits in `mask` change places with those `distance` higher."""
+    moved = (words >> np.uint32(distance) ^ words) & np.uint32(mask)
+    return words ^ moved ^ moved << np.uint32(distance)
 
 
 def unpack(form: Format, packed: Array) -> tuple[Array, Array, Array | None]:
