@@ -27,7 +27,6 @@ from engine.runtimes.toolchain import ToolchainError
 
 log = logging.getLogger(__name__)
 _TIMED_CONTEXT = 256  # tokens of context at which candidates are timed
-_SEARCH_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -123,9 +122,7 @@ def _options(config: EngineConfig, pages: int) -> CompileOptions:
         }
 
     return CompileOptions(
-        search_time_limit=config.search_time_limit_s
-        if config.search_time_limit_s is not None
-        else _SEARCH_S,
+        search_time_limit=config.search_time_limit_s,
         search_graph_limit=12,
         generation_size=4,
         trials=10,

@@ -22,8 +22,9 @@ class EngineConfig:
     """Longest prompt plus output in tokens; None takes the model's context length."""
     max_num_seqs: int = 64
     """Requests that may run at the same time."""
-    max_batch_tokens: int = 512
-    """Tokens of one step, decodes and prefill chunks together."""
+    max_batch_tokens: int = 256
+    """Tokens of one step, decodes and prefill chunks together: running streams wait as long for
+    their next token as such a step takes."""
     max_queue: int = 256
     """Requests that may wait beyond the `max_num_seqs` that may run."""
     kv_memory_bytes: int | None = None
@@ -31,7 +32,7 @@ class EngineConfig:
     threads: int | None = None
     device: Device = "auto"
     prefix_cache: bool = True
-    search_time_limit_s: float | None = None
+    search_time_limit_s: float = 30.0
     seed: int = 0
     """Seed of the compiler's search; sampling has its own seed in each request."""
     silence_limit_s: float = 10.0

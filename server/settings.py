@@ -87,8 +87,10 @@ class Settings(BaseSettings):
     prefix_cache: bool = Field(
         EngineConfig.prefix_cache, description="Reuse the KV cache of shared prompt starts"
     )
-    search_time_limit: float | None = Field(
-        None, ge=0, description="Most seconds that the compiler searches [default: no limit]"
+    search_time_limit: float = Field(
+        EngineConfig.search_time_limit_s,
+        ge=0,
+        description="Most seconds that the compiler searches at a first start",
     )
     cache_dir: Path | None = Field(
         None, description="Where models and compiled programs are kept [default: user's cache]"

@@ -77,7 +77,7 @@ def _pad(rows: Array, blocks: int) -> Array:
 
 
 def _in_lanes(words: Array, bits: int) -> Array:
-    """Codes in 32-bit words, column after column from the low end: even columns go to the low half, odd ones to the high.
+    """Codes in 32-bit words, columns from the low end up: even ones go to the low half, odd to the high.
 
     The halves are the 16-bit lanes that the kernels read.
     """
@@ -89,7 +89,8 @@ def _in_lanes(words: Array, bits: int) -> Array:
 def _swapped(words: Array, distance: int, mask: int) -> Array:
     """The bits in `mask` change places with those `distance` higher."""
     moved = (words >> np.uint32(distance) ^ words) & np.uint32(mask)
-    return words ^ moved ^ moved << np.uint32(distance)
+    swapped: Array = words ^ moved ^ moved << np.uint32(distance)
+    return swapped
 
 
 def unpack(form: Format, packed: Array) -> tuple[Array, Array, Array | None]:
