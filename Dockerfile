@@ -29,7 +29,8 @@ ENV PATH=/opt/egglm/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     EGGLM_HOST=0.0.0.0 \
     EGGLM_PORT=8000 \
-    EGGLM_CACHE_DIR=/cache
+    EGGLM_CACHE_DIR=/cache \
+    HF_HOME=/cache/huggingface
 USER egglm
 VOLUME ["/cache", "/models"]
 EXPOSE 8000

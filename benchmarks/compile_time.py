@@ -1,7 +1,7 @@
 """How long a cold compile takes, by number of layers: those that are alike are searched once.
 
-`python -m benchmarks.compile_time [--layers 4,30]`. The model is cut off after so many layers and compiled into an empty
-cache. The times are from the open file to the loaded program; saturation is the e-graph's part of them.
+`python -m benchmarks.compile_time [--layers 4,30]`. The model is cut off after so many layers and compiled into
+an empty cache. The times are from the open file to the loaded program; saturation is the e-graph's part of them.
 """
 
 import argparse

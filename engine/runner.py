@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
-import psutil
 from numpy.typing import NDArray
 
 from engine.batch import Batch
@@ -14,6 +13,7 @@ from engine.compile_model import compile_model
 from engine.compiler.report import BucketReport
 from engine.config import EngineConfig
 from engine.errors import LoadError
+from engine.host import available_memory
 from engine.kv_cache import PAGE_SIZE
 from engine.messages import EngineInfo, Progress
 from engine.model import Model, ModelLimits
@@ -86,7 +86,7 @@ class Runner:
         self, model: Model, config: EngineConfig, progress: Callable[[Progress], None]
     ) -> None:
         limits = model.limits
-        plan = plan_kv(limits, config, psutil.virtual_memory().available)
+        plan = plan_kv(limits, config, available_memory())
         self.num_pages, self.max_model_len = plan.pages, plan.max_model_len
         self.vocab_size = limits.vocab_size
         start = perf_counter()

@@ -65,7 +65,10 @@ class Settings(BaseSettings):
         "auto", description="Runtime: native (compiled C) or reference (NumPy, slow)"
     )
     threads: int | None = Field(
-        None, ge=1, le=1024, description="Compute threads [default: one a physical core]"
+        None,
+        ge=1,
+        le=1024,
+        description="Compute threads [default: one a physical core that it may use]",
     )
     max_model_len: int | None = Field(
         None, ge=2, description="Longest prompt and answer together [default: the model's]"
@@ -93,7 +96,8 @@ class Settings(BaseSettings):
         description="Most seconds that the compiler searches at a first start",
     )
     cache_dir: Path | None = Field(
-        None, description="Where models and compiled programs are kept [default: user's cache]"
+        None,
+        description="Where compiled programs and the default model are kept [default: user's cache]",
     )
     api_key: Names = Field([], description="Key that clients must send; may be given several times")
     drain_timeout: float = Field(

@@ -1,4 +1,4 @@
-"""The packed format of quantised weights; `prelude.h` describes it to the kernels.
+"""The packed format of quantised weights; `quantized.h` describes it to the kernels.
 
 The same bits as the model's, in another order: blocks of 8 rows, so that a vector's lanes are output rows and no sum
 runs across lanes. Rows are padded with zeros to a multiple of 8.

@@ -1,4 +1,4 @@
-/* Products of quantised rows with packed weights (both formats are in prelude.h), for the kernels that end differently.
+/* Products of quantised rows with packed weights (both formats are in quantized.h), for the kernels that end differently.
 
    A group's integer sum is exact; groups are added in order of k as fma(sum, scale_w * scale_x) and then fma(minimum,
    sum_x). So a row's bits depend on nothing but the row and the weights, whatever M, TILE, BLOCKS and the threads are. */

@@ -4,9 +4,8 @@
    none are left, and leaves; when the last one has left, the next group is due. So nobody waits for a thread that holds no
    work: where a busy neighbour keeps a worker off its processor, the others do its share. Waiting spins for a bounded time
    and then sleeps, so that the neighbour is not kept off its processor either. */
-#include "prelude.h"
-
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -195,7 +194,9 @@ void egg_run_timed(egg_pool *pool, const egg_program *program, const long *dims,
   walk(pool, 0);
   /* The caller may free the tables: no worker may read them any more. */
   atomic_store(&pool->running, 0);
-  while (atomic_load(&pool->inside)) pause_briefly();
+  for (int spin = 0; atomic_load(&pool->inside); spin++)
+    if (spin < SPINS) pause_briefly();
+    else sched_yield();
 }
 
 void egg_run(egg_pool *pool, const egg_program *program, const long *dims) {

@@ -11,18 +11,17 @@ import numpy as np
 
 from engine.ops.base import Array
 from engine.runtimes.native.linking import DriverProgram
+from engine.runtimes.native.prelude import PRELUDE
 from engine.runtimes.toolchain import Toolchain
 
-_HERE = Path(__file__).parent
+_DRIVER = Path(__file__).with_name("driver.c")
 
 
 class Driver:
     """A pool of `threads` workers (the caller is one of them) that runs programs."""
 
     def __init__(self, toolchain: Toolchain, directory: Path, threads: int) -> None:
-        source = (_HERE / "prelude.h").read_text() + (_HERE / "driver.c").read_text().replace(
-            '#include "prelude.h"', ""
-        )
+        source = PRELUDE + _DRIVER.read_text()
         library = ctypes.CDLL(str(toolchain.library(source, directory)))
         library.egg_pool_new.restype = ctypes.c_void_p
         library.egg_pool_new.argtypes = [ctypes.c_int]

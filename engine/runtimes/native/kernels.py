@@ -9,9 +9,8 @@ from pathlib import Path
 from engine.compiler.extract import Instruction
 from engine.compiler.shape import Dim, substitute
 from engine.ops.base import Kernel, Source
+from engine.runtimes.native.prelude import PRELUDE
 from engine.runtimes.toolchain import Toolchain
-
-_PRELUDE = Path(__file__).parent / "prelude.h"
 
 
 class KernelLibrary:
@@ -63,7 +62,7 @@ class KernelLibrary:
 
 def text(sources: Iterable[Source]) -> str:
     """One translation unit with all the kernels."""
-    return "\n".join([_PRELUDE.read_text(), *(s.text(kernel_name(s)) for s in sources)])
+    return "\n".join([PRELUDE, *(s.text(kernel_name(s)) for s in sources)])
 
 
 def kernel_name(source: Source) -> str:

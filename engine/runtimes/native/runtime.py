@@ -1,6 +1,5 @@
 """The native runtime: programs in generated C, one foreign call a step."""
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,6 @@ from tempfile import mkdtemp
 from typing import ClassVar
 
 import numpy as np
-import psutil
 
 from engine.compiler.dtype import DType
 from engine.compiler.extract import Instruction
@@ -18,6 +16,7 @@ from engine.compiler.program import Phase, Program
 from engine.compiler.search import Profiler
 from engine.compiler.shape import evaluate
 from engine.compiler.tensor import Tensor
+from engine.host import usable_cores
 from engine.ops.base import Array
 from engine.ops.registry import native_ops
 from engine.runtimes.base import Roofline, Runtime, stored_shape
@@ -32,7 +31,7 @@ Example = Callable[[Mapping[str, int]], Mapping[Tensor, Array]]
 
 
 class NativeRuntime(Runtime):
-    """Runs on the CPU with `threads` threads (default: the physical cores).
+    """Runs on the CPU with `threads` threads (default: the physical cores it may use).
 
     `directory` keeps compiled libraries. `example(dims)` gives inputs to time candidates with; by default integers are
     zeros and floats are random. Raises `ToolchainError` where there is no C compiler.
@@ -48,7 +47,7 @@ class NativeRuntime(Runtime):
         example: Example | None = None,
     ) -> None:
         super().__init__()
-        self.threads = threads or psutil.cpu_count(logical=False) or os.cpu_count() or 1
+        self.threads = threads or usable_cores()
         self.directory = directory or Path(mkdtemp(prefix="egglm-"))
         self.directory.mkdir(parents=True, exist_ok=True)
         self.example = example
