@@ -248,7 +248,7 @@ class Extractor:
                 return Expression("Cast", DType(node.params[0]), children)
             case _:
                 name = node.params[0]
-                return Expression(name, result_type(name, children[0].dtype), children)
+                return Expression(name, result_type(name, *(x.dtype for x in children)), children)
 
 
 def _symbols(region: Region) -> frozenset[str]:

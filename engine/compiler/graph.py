@@ -10,6 +10,7 @@ from engine.compiler.shape import Dim, Shape, ShapeError, View, symbol
 if TYPE_CHECKING:
     import random
 
+    from engine.compiler.handle import Handle
     from engine.compiler.options import CompileOptions
     from engine.compiler.space import SearchSpace
     from engine.compiler.tensor import Tensor
@@ -61,8 +62,8 @@ class Graph:
     nodes: list[Node] = field(default_factory=list)
     inputs: list[Node] = field(default_factory=list)
     persisted: set[Node] = field(default_factory=set)
-    outputs: list["Tensor"] = field(default_factory=list)
-    updates: dict[Node, "Tensor"] = field(default_factory=dict)
+    outputs: list["Handle"] = field(default_factory=list)
+    updates: dict[Node, "Handle"] = field(default_factory=dict)
     dims: dict[str, int] = field(default_factory=dict)
     search_space: "SearchSpace | None" = None
     _names: set[str] = field(default_factory=set)
@@ -106,10 +107,10 @@ class Graph:
         self,
         op: str,
         attrs: tuple[Any, ...],
-        inputs: Sequence["Tensor"],
+        inputs: Sequence["Handle"],
         shape: Shape,
         dtype: DType,
-        expansion: "Tensor | None" = None,
+        expansion: "Handle | None" = None,
     ) -> Node:
         """Append a node; operands are what the given tensors view."""
         if self.search_space is not None:

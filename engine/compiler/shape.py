@@ -8,16 +8,25 @@ as in CuTe's layouts: merging axes concatenates their factors, so permute, expan
 copy.
 """
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from pathlib import Path
 
 Size = "int | Dim"
+_COMPILER = Path(__file__).parent
 
 
 class ShapeError(ValueError):
-    """An operation was given shapes that it cannot work with."""
+    """An operation was given shapes that it cannot work with; the message ends with the caller's file and line."""
+
+    def __init__(self, message: str) -> None:
+        frame = sys._getframe(1)
+        while frame.f_back and Path(frame.f_code.co_filename).is_relative_to(_COMPILER):
+            frame = frame.f_back
+        super().__init__(f"{message} ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})")
 
 
 @dataclass(frozen=True)
@@ -247,6 +256,28 @@ class View:
         stride = factors[0][1]
         axes = (*self.axes[:axis], _coalesce([(stop - start, stride)]), *self.axes[axis + 1 :])
         return View(axes, self.offset + start * stride)
+
+    def unfold(self, axis: int, size: int, step: int, dilation: int) -> "View":
+        """An axis that one stride walks as two: its windows, and the `size` elements of each."""
+        length, reach = self.shape[axis], dilation * (size - 1) + 1
+        if min(size, step, dilation) < 1:
+            raise ShapeError(
+                f"unfold: size, step and dilation are at least 1, not {size}, {step}, {dilation}"
+            )
+        if len(self.axes[axis]) > 1:
+            raise ShapeError(f"unfold: axis {axis} of {self.shape} is merged from strided axes")
+        if isinstance(length, Dim) and step > 1:
+            raise ShapeError(
+                f"unfold: axis {axis} of {self.shape} has no fixed size, so steps are of 1"
+            )
+        if isinstance(length, int) and length < reach:
+            raise ShapeError(
+                f"unfold: windows of {reach} do not fit into axis {axis} of {self.shape}"
+            )
+        windows = length - reach + 1 if isinstance(length, Dim) else (length - reach) // step + 1
+        stride = self.axes[axis][0][1] if self.axes[axis] else 0
+        pair = (_coalesce([(windows, stride * step)]), _coalesce([(size, stride * dilation)]))
+        return View((*self.axes[:axis], *pair, *self.axes[axis + 1 :]), self.offset)
 
     def flip(self, axis: int) -> "View":
         """An axis in reverse order."""

@@ -15,7 +15,7 @@ from engine.compiler.regions import Region, partition
 from engine.ops.base import Kernel
 from engine.ops.registry import RULESETS, all_ops, program_text
 
-EXPRESSION_OPS = frozenset({"Load", "Const", "Index", "Un", "Bin", "To"})
+EXPRESSION_OPS = frozenset({"Load", "Const", "Index", "Un", "Bin", "Tri", "To"})
 
 
 @dataclass(frozen=True)

@@ -1,244 +1,139 @@
-"""The handle that model code holds: a node read through a view. Arithmetic adds nodes; movement only changes the view.
+"""The tensor that model code holds, with what is composed of indexing: orders, slices at places, padding, joining.
 
-Broadcasting is never implied between tensors: operands have equal shapes, except for Python numbers and scalars of
-shape (). Types are never promoted: operands have equal types, and `cast` is explicit.
+Axes may be negative. Names and results are NumPy's where it has the function, unless a method says otherwise.
 """
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from engine.compiler.arithmetic import Arithmetic
 from engine.compiler.dtype import DType
-from engine.compiler.shape import Dim, Shape, ShapeError, View, product, symbol
-
-if TYPE_CHECKING:
-    from engine.compiler.graph import Graph, Node
-
-Number = int | float | Dim
-LOG2_E = math.log2(math.e)
+from engine.compiler.handle import Number
+from engine.compiler.shape import Dim, Shape, ShapeError, View, product
 
 
-@dataclass(frozen=True, eq=False)
-class Tensor:
-    graph: "Graph"
-    node: "Node"
-    view: View
+class Tensor(Arithmetic):
+    # -- order ---------------------------------------------------------------------------------------------------
 
-    @property
-    def shape(self) -> Shape:
-        return self.view.shape
-
-    @property
-    def dtype(self) -> DType:
-        return self.node.dtype
-
-    # -- what outlives an execution ------------------------------------------------------------------------------
-
-    def persist(self) -> "Tensor":
-        """Keep this input's data across executions; other inputs are consumed by each."""
-        if self.node.op != "Input":
-            raise ShapeError("persist: only an input can be kept across executions")
-        self.graph.persisted.add(self.node)
-        return self
-
-    def output(self) -> "Tensor":
-        """Make the value readable with `Runtime.get` after an execution."""
-        if self.node.op == "Input" or not self.view.is_contiguous:
-            return self.copy().output()
-        self.graph.outputs.append(self)
-        return self
-
-    def assign(self, value: "Tensor") -> None:
-        """After each execution this persisted input holds `value` (in place where nothing else reads the old data)."""
-        if self.node not in self.graph.persisted:
-            raise ShapeError("assign: only a persisted input can be assigned")
-        if (
-            value.shape != self.node.shape
-            or value.dtype != self.dtype
-            or not value.view.is_contiguous
-        ):
-            raise ShapeError(
-                f"assign: {value.shape} {value.dtype.value} does not fit "
-                f"{self.node.shape} {self.dtype.value}"
-            )
-        self.graph.updates[self.node] = value
-
-    # -- movement ------------------------------------------------------------------------------------------------
-
-    def _seen(self, view: View) -> "Tensor":
-        return Tensor(self.graph, self.node, view)
-
-    def _axis(self, axis: int) -> int:
-        rank = len(self.shape)
-        if not -rank <= axis < rank:
-            raise ShapeError(f"axis {axis} is outside shape {self.shape}")
-        return axis % rank
-
-    def permute(self, *order: int) -> "Tensor":
-        return self._seen(self.view.permute([self._axis(i) for i in order]))
-
-    def transpose(self, a: int, b: int) -> "Tensor":
-        order = list(range(len(self.shape)))
-        a, b = self._axis(a), self._axis(b)
-        order[a], order[b] = order[b], order[a]
-        return self.permute(*order)
-
-    def expand(self, axis: int, size: Any) -> "Tensor":
-        """A new axis at `axis` that repeats the tensor `size` times."""
-        return self._seen(self.view.insert(axis, symbol(size) if isinstance(size, str) else size))
-
-    def squeeze(self, axis: int) -> "Tensor":
-        return self._seen(self.view.drop(self._axis(axis)))
-
-    def split(self, axis: int, inner: Any) -> "Tensor":
-        """Axis of size n as (n / inner, inner)."""
-        return self._seen(self.view.split(self._axis(axis), inner))
-
-    def merge(self, axis: int) -> "Tensor":
-        """Axes `axis` and `axis + 1` as one."""
-        return self._seen(self.view.merge(self._axis(axis)))
-
-    def slice(self, axis: int, start: Any, stop: Any) -> "Tensor":
-        return self._seen(self.view.slice(self._axis(axis), start, stop))
-
-    def flip(self, axis: int) -> "Tensor":
-        return self._seen(self.view.flip(self._axis(axis)))
-
-    # -- arithmetic ----------------------------------------------------------------------------------------------
-
-    def _unary(self, op: str) -> "Tensor":
-        if not self.dtype.is_float:
-            raise ShapeError(f"{op} needs a float tensor, not {self.dtype.value}")
-        return self._new(op, (), [self], self.shape, self.dtype)
-
-    def _new(
-        self,
-        op: str,
-        attrs: tuple[Any, ...],
-        inputs: Sequence["Tensor"],
-        shape: Shape,
-        dtype: DType,
-    ) -> "Tensor":
-        if dtype is DType.U4 or (op != "Cast" and any(t.dtype is DType.U4 for t in inputs)):
-            raise ShapeError(f"{op}: u4 is a type of inputs, which a cast reads and nothing makes")
-        node = self.graph.add(op, attrs, inputs, shape, dtype)
-        return Tensor(self.graph, node, View.contiguous(shape))
-
-    def _binary(self, op: str, other: "Tensor | Number", dtype: DType | None = None) -> "Tensor":
-        b = other if isinstance(other, Tensor) else self.graph.constant(other, self.dtype)
-        a = self
-        if a.shape != b.shape and not a.shape:
-            a = self._broadcast(b.shape)
-        if a.shape != b.shape and not b.shape:
-            b = b._broadcast(a.shape)
-        if a.shape != b.shape:
-            raise ShapeError(
-                f"{op}: shapes {a.shape} and {b.shape} differ (broadcasting is explicit: use expand)"
-            )
-        if a.dtype != b.dtype:
-            raise ShapeError(f"{op}: types {a.dtype.value} and {b.dtype.value} differ (use cast)")
-        return a._new(op, (), [a, b], a.shape, dtype or a.dtype)
-
-    def _broadcast(self, shape: Shape) -> "Tensor":
-        view = self.view
-        for axis, size in enumerate(shape):
-            view = view.insert(axis, size)
-        return self._seen(view)
-
-    def __add__(self, other: "Tensor | Number") -> "Tensor":
-        return self._binary("Add", other)
-
-    def __mul__(self, other: "Tensor | Number") -> "Tensor":
-        return self._binary("Mul", other)
-
-    def __mod__(self, other: "Tensor | Number") -> "Tensor":
-        """Remainder with the sign of the dividend, as C's % and fmod."""
-        return self._binary("Mod", other)
-
-    def __lt__(self, other: "Tensor | Number") -> "Tensor":
-        return self._binary("LessThan", other, DType.BOOL)
-
-    def __neg__(self) -> "Tensor":
-        return self * -1
-
-    def __sub__(self, other: "Tensor | Number") -> "Tensor":
-        return self + -other
-
-    def __truediv__(self, other: "Tensor | float") -> "Tensor":
-        return self * (1.0 / other if not isinstance(other, Tensor) else other.recip())
-
-    __radd__ = __add__
-    __rmul__ = __mul__
-
-    def log2(self) -> "Tensor":
-        return self._unary("Log2")
-
-    def exp2(self) -> "Tensor":
-        return self._unary("Exp2")
-
-    def sin(self) -> "Tensor":
-        return self._unary("Sin")
-
-    def sqrt(self) -> "Tensor":
-        return self._unary("Sqrt")
-
-    def recip(self) -> "Tensor":
-        return self._unary("Recip")
-
-    def exp(self) -> "Tensor":
-        return (self * LOG2_E).exp2()
-
-    def cos(self) -> "Tensor":
-        return (self + math.pi / 2).sin()
-
-    def sigmoid(self) -> "Tensor":
-        return ((self * -LOG2_E).exp2() + 1.0).recip()
-
-    def silu(self) -> "Tensor":
-        return self * self.sigmoid()
-
-    def tanh(self) -> "Tensor":
-        return (self * 2.0).sigmoid() * 2.0 + -1.0
-
-    def cast(self, dtype: DType) -> "Tensor":
-        """Converted to another type; to BOOL it is `!= 0`, from float to integer it truncates."""
-        return (
-            self if dtype == self.dtype else self._new("Cast", (dtype,), [self], self.shape, dtype)
-        )
-
-    def copy(self) -> "Tensor":
-        """The same values, contiguous in a buffer of their own."""
-        if self.dtype is DType.BOOL:
-            return self.cast(DType.U8).cast(DType.BOOL)
-        return self * 1
-
-    # -- reductions ----------------------------------------------------------------------------------------------
-
-    def _reduce(self, op: str, axis: int) -> "Tensor":
-        axis = self._axis(axis)
-        last = self.permute(*(i for i in range(len(self.shape)) if i != axis), axis)
-        return self._new(op, (), [last], last.shape[:-1], self.dtype)
-
-    def sum(self, axis: int) -> "Tensor":
-        return self._reduce("SumReduce", axis)
-
-    def max(self, axis: int) -> "Tensor":
-        return self._reduce("MaxReduce", axis)
-
-    def mean(self, axis: int) -> "Tensor":
-        size = self.shape[self._axis(axis)]
-        if isinstance(size, Dim):
-            raise ShapeError(f"mean: axis {axis} of {self.shape} has no fixed size")
-        return self.sum(axis) * (1.0 / size)
-
-    def softmax(self, axis: int) -> "Tensor":
+    def argmax(self, axis: int) -> "Tensor":
+        """i32; of equal elements the first, and the first NaN where there is one."""
         axis = self._axis(axis)
         size = self.shape[axis]
-        e = (self + (-self.max(axis)).expand(axis, size)).exp()
-        return e * e.sum(axis).recip().expand(axis, size)
+        is_top = self.eq(self.max(axis).expand(axis, size))
+        if self.dtype.is_float:
+            is_top = is_top | self.ne(self)
+        places = self.graph.iota(size)._along(axis, self.shape)
+        return is_top.select(places, size).min(axis)
 
-    # -- contraction and indexing --------------------------------------------------------------------------------
+    def argsort(self, axis: int = -1, descending: bool = False) -> "Tensor":
+        """i32 places of the elements in order; equal ones keep theirs, and NaNs come last."""
+        axis = self._axis(axis)
+        rank = len(self.shape)
+        last = self.transpose(axis, rank - 1)
+        exact = self.dtype in (DType.F32, DType.I32, DType.I64)
+        rows = last if exact else last.cast(DType.F32 if self.dtype.is_float else DType.I32)
+        rows = rows if rows.view.is_contiguous else rows.copy()
+        expansion = rows._order_of_primitives(descending)
+        node = self.graph.add(
+            "ArgSort", (int(descending),), [rows], rows.shape, DType.I32, expansion
+        )
+        return Tensor(self.graph, node, View.contiguous(rows.shape)).transpose(axis, rank - 1)
+
+    def _order_of_primitives(self, descending: bool) -> "Tensor":
+        """An element's rank is the number of elements before it; its place is written at its rank."""
+        n = self.shape[-1]
+        rank = len(self.shape)
+        mine, other = self.expand(rank, n), self.expand(rank - 1, n)  # [..., i, j]
+        before = other > mine if descending else other < mine
+        tied = other.eq(mine)
+        if self.dtype.is_float:
+            before = before | (other.eq(other) & mine.ne(mine))
+            tied = tied | (other.ne(other) & mine.ne(mine))
+        earlier = self.graph.iota(n)._along(rank, mine.shape) < self.graph.iota(n)._along(
+            rank - 1, mine.shape
+        )
+        ranks = (before | (tied & earlier)).cast(DType.I32).sum(-1)
+        places = self.graph.iota(n)._along(rank - 1, self.shape)
+        blank = self.graph.constant(0, DType.I32)._broadcast(self.shape)
+        return blank.scatter(ranks._flat(self.shape, rank - 1), places)
+
+    def topk(self, k: int, axis: int = -1) -> tuple["Tensor", "Tensor"]:
+        """(values, i32 places) of the k largest along an axis, the largest first."""
+        axis = self._axis(axis)
+        size = self.shape[axis]
+        if isinstance(size, int) and not 1 <= k <= size:
+            raise ShapeError(f"topk: {k} of axis {axis} of {self.shape}")
+        places = self.argsort(axis, descending=True).slice(axis, 0, k).copy()
+        return self.take_along(axis, places), places
+
+    def cumsum(self, axis: int) -> "Tensor":
+        axis = self._axis(axis)
+        rank = len(self.shape)
+        rows = self.transpose(axis, rank - 1)
+        rows = rows if rows.view.is_contiguous else rows.copy()
+        n = rows.shape[-1]
+        places = self.graph.iota(n)
+        square = (*rows.shape, n)  # [..., i, j]
+        later = places._along(rank - 1, square) < places._along(rank, square)
+        expansion = later.select(0, rows.expand(rank - 1, n)).sum(-1)
+        node = self.graph.add("CumSum", (), [rows], rows.shape, self.dtype, expansion)
+        return Tensor(self.graph, node, View.contiguous(rows.shape)).transpose(axis, rank - 1)
+
+    # -- indexing ------------------------------------------------------------------------------------------------
+
+    def numel(self) -> "int | Dim":
+        return product(self.shape)
+
+    def _along(self, axis: int, shape: Shape) -> "Tensor":
+        """A vector laid along one axis of a shape and repeated along the others."""
+        result = self
+        for at, size in enumerate(shape):
+            if at != axis:
+                result = result.expand(at, size)
+        return result
+
+    def _flat(self, data: Shape, axis: int) -> "Tensor":
+        """Flat indexes [as self] into a row-major tensor of shape `data`.
+
+        Along `axis` they are these places, along the other axes the element's own.
+        """
+        stride = product(data[axis + 1 :])
+        flat = self * stride
+        for at in range(len(data)):
+            if at != axis:
+                own = self.graph.iota(data[at]) * product(data[at + 1 :])
+                flat = flat + own._along(at, self.shape)
+        return flat
+
+    def take(self, axis: int, places: "Tensor") -> "Tensor":
+        """Slices at i32 `places` [m] of an axis, which becomes one of size m."""
+        axis = self._axis(axis)
+        shape = (*self.shape[:axis], places.shape[0], *self.shape[axis + 1 :])
+        return self.gather(places._along(axis, shape)._flat(self.shape, axis))
+
+    def take_along(self, axis: int, places: "Tensor") -> "Tensor":
+        """out[.., i, ..] = self[.., places[.., i, ..], ..]; the other axes of i32 `places` are those of self."""
+        axis = self._axis(axis)
+        wanted = (*self.shape[:axis], *self.shape[axis + 1 :])
+        if (*places.shape[:axis], *places.shape[axis + 1 :]) != wanted:
+            raise ShapeError(
+                f"take_along: {places.shape} does not fit {self.shape} along axis {axis}"
+            )
+        return self.gather(places._flat(self.shape, axis))
+
+    def pad(self, axis: int, before: int, after: int, value: Number = 0) -> "Tensor":
+        """`value` so many times before and after an axis."""
+        if min(before, after) < 0:
+            raise ShapeError(f"pad: {before} and {after} are not both 0 or more")
+        axis = self._axis(axis)
+        size = self.shape[axis]
+        shape = (*self.shape[:axis], size + before + after, *self.shape[axis + 1 :])
+        places = self.graph.iota(shape[axis]) - before
+        inside = (places < 0).select(self.graph.constant(0, DType.BOOL), places < size)
+        kept = self.take(axis, places.clamp(0, size - 1))
+        return inside._along(axis, shape).select(kept, value)
+
+    # -- contraction ---------------------------------------------------------------------------------------------
 
     def matmul(self, other: "Tensor") -> "Tensor":
         """[..., m, k] x [..., k, n] -> [..., m, n]; leading axes are equal."""
@@ -255,25 +150,30 @@ class Tensor:
         right = b.transpose(rank - 2, rank - 1).expand(rank - 2, a.shape[-2])
         return (left * right).sum(-1)
 
-    def gather(self, indexes: "Tensor") -> "Tensor":
-        """out[i] = self.flat[indexes[i]] for I32 `indexes` of any shape; the result has their shape."""
-        if indexes.dtype is not DType.I32:
-            raise ShapeError(f"gather: indexes are i32, not {indexes.dtype.value}")
-        return self._new("Gather", (), [indexes, self], indexes.shape, self.dtype)
 
-    def scatter(self, indexes: "Tensor", source: "Tensor") -> "Tensor":
-        """A copy of self with out.flat[indexes[i]] = source[i]; indexes outside it are skipped, the last writer
-        wins."""
-        if (
-            indexes.dtype is not DType.I32
-            or indexes.shape != source.shape
-            or source.dtype != self.dtype
-        ):
-            raise ShapeError(
-                f"scatter: indexes {indexes.shape} {indexes.dtype.value} and source {source.shape} "
-                f"{source.dtype.value} do not fit a {self.dtype.value} tensor"
-            )
-        return self._new("Scatter", (), [self, indexes, source], self.shape, self.dtype)
+def concat(parts: Sequence[Tensor], axis: int) -> Tensor:
+    """Tensors one after another along an axis; their other axes are equal."""
+    if len(parts) > 2:
+        half = len(parts) // 2
+        return concat([concat(parts[:half], axis), concat(parts[half:], axis)], axis)
+    if len(parts) == 1:
+        return parts[0]
+    a, b = parts
+    axis = a._axis(axis)
+    if len(a.shape) != len(b.shape) or any(
+        x != y for at, (x, y) in enumerate(zip(a.shape, b.shape, strict=True)) if at != axis
+    ):
+        raise ShapeError(f"concat: {a.shape} and {b.shape} differ beside axis {axis}")
+    if a.dtype != b.dtype:
+        raise ShapeError(f"concat: types {a.dtype.value} and {b.dtype.value} differ (use cast)")
+    cut, size = a.shape[axis], a.shape[axis] + b.shape[axis]
+    places = a.graph.iota(size)
+    first = a.take(axis, places.minimum(cut - 1))
+    second = b.take(axis, (places - cut).maximum(0))
+    shape: Any = (*a.shape[:axis], size, *a.shape[axis + 1 :])
+    return (places < cut)._along(axis, shape).select(first, second)
 
-    def numel(self) -> "int | Dim":
-        return product(self.shape)
+
+def stack(parts: Sequence[Tensor], axis: int) -> Tensor:
+    """Tensors of one shape along a new axis."""
+    return concat([part.expand(axis, 1) for part in parts], axis)

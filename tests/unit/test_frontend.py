@@ -1,5 +1,6 @@
 """What the frontend refuses, in words that say what would be right."""
 
+import inspect
 from collections.abc import Callable
 
 import pytest
@@ -24,7 +25,7 @@ REFUSED: list[tuple[Build, str]] = [
     (lambda g: x(g, 2, dtype=I32).sin(), "Sin needs a float tensor, not i32"),
     (lambda g: x(g, 2, 3).matmul(x(g, 2, 3)), r"matmul: \(2, 3\) x \(2, 3\) do not fit"),
     (lambda g: x(g, 2, 3).sum(2), "axis 2 is outside shape"),
-    (lambda g: x(g, "t").mean(0), "has no fixed size"),
+    (lambda g: x(g, "t").mean(0), "have no fixed size"),
     (lambda g: x(g, 5).gather(x(g, 2)), "gather: indexes are i32, not f32"),
     (lambda g: x(g, 5).scatter(x(g, 2, dtype=I32), x(g, 3)), "scatter: indexes"),
     (lambda g: x(g, 4, 4, dtype=U4) * 2, "u4 is a type of inputs"),
@@ -41,6 +42,12 @@ REFUSED: list[tuple[Build, str]] = [
 def test_refused(build: Build, words: str) -> None:
     with pytest.raises(ShapeError, match=words):
         build(Graph())
+
+
+def test_the_caller_s_line_is_named() -> None:
+    line = inspect.currentframe().f_lineno + 2  # type: ignore[union-attr]
+    with pytest.raises(ShapeError, match=rf"\(test_frontend.py:{line}\)$"):
+        x(Graph(), 4).pad(0, -1, 0).softmax(0)
 
 
 def test_a_node_s_text_does_not_grow_with_what_it_reads() -> None:

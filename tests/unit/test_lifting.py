@@ -5,12 +5,13 @@ from collections.abc import Callable
 import pytest
 
 from engine.compiler import nn
+from engine.compiler.arithmetic import LOG2_E
 from engine.compiler.dtype import DType
 from engine.compiler.graph import Graph
 from engine.compiler.regions import partition
 from engine.compiler.shape import symbol
 from engine.compiler.space import explore
-from engine.compiler.tensor import LOG2_E, Tensor
+from engine.compiler.tensor import Tensor
 from engine.ops.registry import native_ops
 
 F32, F16, BF16, I32, I8, U4, U8 = (

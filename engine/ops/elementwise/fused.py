@@ -8,7 +8,7 @@ from engine.compiler.dtype import DType
 from engine.compiler.shape import Axis, Dim, Nest, View, evaluate, loop_nest, product
 from engine.ops.base import Array, Call, Counts, Dims, Kernel, Source, Spec
 from engine.ops.elementwise.codegen import print_expression, store
-from engine.ops.elementwise.primitives import BINARY, UNARY, convert, number
+from engine.ops.elementwise.primitives import FUNCTIONS, convert, number
 from engine.ops.expression import Expression
 from engine.ops.views import as_shape, read, sizes
 
@@ -32,7 +32,7 @@ def evaluate_expression(e: Expression, leaves: Sequence[tuple[Array, Spec]], dim
     with np.errstate(all="ignore"):
         if e.op == "Cast":
             return convert(values[0], e.dtype)
-        return (UNARY[e.op] if e.op in UNARY else BINARY[e.op])(*values)
+        return FUNCTIONS[e.op](*values)
 
 
 def max_index(view: View, dims: Dims) -> int:

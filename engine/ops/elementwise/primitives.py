@@ -1,7 +1,7 @@
 """The element-wise primitives' meanings.
 
-A unary primitive is `(Exp2 shape view x)`, a binary one `(Add shape view_a view_b a b)`: each operand is read through
-its view in the iteration `shape`, and the result is contiguous.
+A unary primitive is `(Exp2 shape view x)`, a binary one `(Add shape view_a view_b a b)`, and so on: each operand is
+read through its view in the iteration `shape`, and the result is contiguous.
 """
 
 from collections.abc import Callable
@@ -25,12 +25,15 @@ BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "Mul": np.multiply,
     "Mod": np.fmod,
     "LessThan": np.less,
+    "Equal": np.equal,
 }
+TERNARY: dict[str, Callable[[Array, Array, Array], Array]] = {"Select": np.where}
+FUNCTIONS: dict[str, Callable[..., Array]] = {**UNARY, **BINARY, **TERNARY}
 
 
-def result_type(op: str, operand: DType) -> DType:
-    """Type of a unary or binary primitive's value."""
-    return DType.BOOL if op == "LessThan" else operand
+def result_type(op: str, *operands: DType) -> DType:
+    """Type of a primitive's value."""
+    return DType.BOOL if op in ("LessThan", "Equal") else operands[-1]
 
 
 def convert(x: Array, dtype: DType) -> Array:
@@ -46,7 +49,7 @@ def number(text: str, dtype: DType, dims: Dims) -> Array:
 
 def _primitive(name: str, function: Callable[..., Array], arity: int) -> Op:
     def spec(call: Call) -> Spec:
-        return Spec(as_shape(call.params[0]), result_type(name, call.inputs[0].dtype))
+        return Spec(as_shape(call.params[0]), result_type(name, *(x.dtype for x in call.inputs)))
 
     def meaning(call: Call, dims: Dims, *inputs: Array) -> Array:
         shape = as_shape(call.params[0])
@@ -77,6 +80,7 @@ def _iota(call: Call, dims: Dims) -> Array:
 PRIMITIVES = (
     *(_primitive(name, function, 1) for name, function in UNARY.items()),
     *(_primitive(name, function, 2) for name, function in BINARY.items()),
+    *(_primitive(name, function, 3) for name, function in TERNARY.items()),
     Op("Cast", ("Dims", "Dims", "String"), 1, _cast_spec, _cast),
     Op(
         "Constant",

@@ -11,6 +11,7 @@ import numpy as np
 from engine.compiler.dtype import DType
 from engine.compiler.extract import Instruction
 from engine.compiler.graph import Graph, Node
+from engine.compiler.handle import Handle
 from engine.compiler.options import CompileOptions
 from engine.compiler.program import Phase, Program
 from engine.compiler.search import Profiler
@@ -234,7 +235,7 @@ class NativeRuntime(Runtime):
         for state, tensor in linked.copied:
             self.place(state)[...] = self._read(linked.of_node(tensor.node), tensor, dims)
 
-    def _read(self, address: int, tensor: Tensor, dims: Mapping[str, int]) -> Array:
+    def _read(self, address: int, tensor: Handle, dims: Mapping[str, int]) -> Array:
         shape = [evaluate(d, dims) for d in stored_shape(tensor.shape, tensor.dtype)]
         size = int(np.prod(shape)) * tensor.dtype.numpy.itemsize
         return bytes_at(address, size).view(tensor.dtype.numpy).reshape(shape)
@@ -268,4 +269,4 @@ class _Linked:
     program: DriverProgram
     keep: list[object]
     of_node: Callable[[Node], int]
-    copied: list[tuple[Node, Tensor]]
+    copied: list[tuple[Node, Handle]]
