@@ -10,6 +10,7 @@ from engine.compiler.graph import Graph, Node
 from engine.compiler.regions import Region
 from engine.compiler.shape import Dim, View, product
 from engine.ops.registry import all_ops
+from engine.ops.strided_matmul import rows_and_columns
 from engine.ops.views import shape_text, view_text
 
 
@@ -129,7 +130,18 @@ def _of_scatter(node: Node, region: Region) -> list[str]:
     return [f'(rows_of "{t}" "{width}" {shape_text(s)})' for s in same]
 
 
+def _of_product(node: Node, region: Region) -> list[str]:
+    del region
+    views = [o.view for o in node.inputs]
+    return [
+        f"(outer {view_text(a)} {view_text(b)})"
+        for a, b in (views, views[::-1])
+        if len(a.axes) > 1 and rows_and_columns(a, b)
+    ]
+
+
 _OF_OP: dict[str, Callable[[Node, Region], list[str]]] = {
+    "Mul": _of_product,
     "SumReduce": _of_reduction,
     "MaxReduce": _of_reduction,
     "Scatter": _of_scatter,

@@ -28,6 +28,8 @@ DATA: dict[str, Array] = {
     "long": _RNG.integers(-5, 5, (2, 900)).astype(np.float32),
     "cube": _RNG.standard_normal((2, 3, 4)).astype(np.float32),
     "row": _RNG.standard_normal((7,)).astype(np.float32),
+    "wide": _RNG.standard_normal((6, 1100)).astype(np.float32),
+    "tall": _RNG.standard_normal((1100, 70)).astype(np.float32),
     "places": np.array([2, 0, 0, 1], np.int32),
     "along": _RNG.integers(0, 5, (3, 2)).astype(np.int32),
     "yes": _RNG.integers(0, 2, (3, 5)).astype(np.bool_),
@@ -190,6 +192,24 @@ CASES: dict[str, Case] = {
         lambda a: a["cube"].transpose(1, 0, 2).reshape(4, 6),
     ),
     "flip": Case(lambda t: t["cube"].flip(1), lambda a: a["cube"][:, ::-1]),
+    "matmul in pieces": Case(
+        lambda t: t["wide"].matmul(t["tall"]), lambda a: a["wide"] @ a["tall"], 1e-4
+    ),
+    "matmul of transposed": Case(
+        lambda t: t["tall"].transpose(0, 1).matmul(t["wide"].transpose(0, 1)),
+        lambda a: a["tall"].T @ a["wide"].T,
+        1e-4,
+    ),
+    "matmul of one row": Case(
+        lambda t: t["wide"].slice(0, 2, 3).matmul(t["tall"]),
+        lambda a: a["wide"][2:3] @ a["tall"],
+        1e-4,
+    ),
+    "matmul of flipped columns": Case(
+        lambda t: t["wide"].matmul(t["tall"].flip(1)),
+        lambda a: a["wide"] @ a["tall"][:, ::-1],
+        1e-4,
+    ),
     "batched matmul": Case(
         lambda t: t["cube"].matmul(t["cube"].transpose(1, 2)),
         lambda a: a["cube"] @ a["cube"].transpose(0, 2, 1),

@@ -218,12 +218,29 @@ FOUND: list[tuple[str, str, Build]] = [
     ("QuantGatherRows", "tied", lambda b: tied(b, b.quantised())),
     ("PackedGatherRows", "tied bf16", lambda b: tied(b, b.weight(N, K, dtype=BF16))),
     ("PackedGatherRows", "tied f32", lambda b: tied(b, b.weight(N, K))),
+    *(("StridedMatmul", f"order {i}", lambda b, i=i: ordered(b, i)) for i in range(8)),
+    ("StridedMatmul", "batched", lambda b: b.x(3, "t", K).matmul(b.x(3, K, N))),
+    ("StridedMatmul", "two batches", lambda b: b.x(3, 2, "t", K).matmul(b.x(3, 2, K, N))),
+    ("StridedMatmul", "one row", lambda b: b.x(1, K).matmul(b.x(K, N))),
+    ("StridedMatmul", "windows", lambda b: nn.conv(b.x(4, 9, 9), b.weight(6, 4, 3, 3))),
+    ("StridedMatmul", "scores", lambda b: nn.attention(b.x(4, "t", 8), b.x(2, "s", 8), b.x(2, "s", 8), None, 0.3)),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("op", "build"), [pytest.param(o, f, id=f"{o}: {n}") for o, n, f in FOUND])
 def test_found(op: str, build: Build) -> None:
     assert op in found(build)
+
+
+def ordered(b: Builder, order: int) -> Tensor:
+    """x @ w, with either operand held transposed, and the product's factors in either order."""
+    x, w = b.x("t", K), b.x(K, N)
+    if order & 1:
+        x = b.x(K, "t").transpose(0, 1)
+    if order & 2:
+        w = b.x(N, K).transpose(0, 1)
+    left, right = x.expand(1, N), w.transpose(0, 1).expand(0, x.shape[0])
+    return (right * left if order & 4 else left * right).sum(2)
 
 
 # -- what only looks like it ------------------------------------------------------------------------------------------
@@ -278,6 +295,10 @@ def used_twice(b: Builder) -> Tensor:
 
 
 NOT_FOUND: list[tuple[str, str, Build]] = [
+    ("StridedMatmul", "squares", lambda b: (b.x("t", K) * b.x("t", K)).sum(1)),
+    ("StridedMatmul", "times a number", lambda b: (b.x("t", K) * 2.0).sum(1)),
+    ("StridedMatmul", "integers", lambda b: b.x("t", K, dtype=I32).matmul(b.x(K, N, dtype=I32))),
+    *(("Reduce", f"beside a matmul of order {i}", lambda b, i=i: ordered(b, i)) for i in range(8)),
     ("RowNorm", "another count", lambda b: norm(b, inverse=1 / (K + 1))),
     ("RowNorm", "other axis", lambda b: norm(b, axis=0, shape=(K, K))),
     ("RowNorm", "product of two", lambda b: norm(b, other=True)),

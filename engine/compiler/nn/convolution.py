@@ -34,10 +34,9 @@ def conv(
     columns = columns.expand(1, out // groups)  # type: ignore[operator]
     for at, size in enumerate(places):
         filters = filters.expand(2 + at, size)
-    y = columns * filters
     for _ in range(taps):
-        y = y.merge(len(y.shape) - 2)
-    y = y.sum(-1).merge(0)
+        columns, filters = (x.merge(len(x.shape) - 2) for x in (columns, filters))
+    y = (columns * filters).sum(-1).merge(0)
     return y if bias is None else y + bias._along(0, y.shape)
 
 

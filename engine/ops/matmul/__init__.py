@@ -12,7 +12,8 @@ from engine.ops.base import Array, Call, Dims, Op, Spec
 from engine.ops.views import as_shape, as_view, read, sizes
 
 
-def _contract(call: Call, dims: Dims, a: Array, b: Array) -> Array:
+def contract(call: Call, dims: Dims, a: Array, b: Array) -> Array:
+    """The meaning of `Contract`."""
     shape = (*as_shape(call.params[0]), parse_dim(call.params[1]))
     last = len(shape) - 1
     operands: list[Array | list[int]] = []
@@ -46,7 +47,7 @@ OPS = (
         ("Dims", "String", "Dims", "Dims"),
         2,
         lambda call: Spec(as_shape(call.params[0]), call.inputs[0].dtype),
-        _contract,
+        contract,
     ),
     Op(
         "Linear",
