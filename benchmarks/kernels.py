@@ -80,6 +80,8 @@ class Case:
         params = ["1" if self.m == 1 else "m", str(self.n), str(self.k)]
         if self.weights in ("q4", "q8"):
             params.append(str(GROUP))
+        if self.products == 2:
+            params.append("swiglu")
         residual = (Spec((self.m, self.n), DType.F32),) if self.kernel.endswith("Add") else ()
         return Call(
             tuple(params), (self.rows_spec, *[self.weights_spec] * self.products, *residual)

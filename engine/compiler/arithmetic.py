@@ -144,9 +144,9 @@ class Arithmetic(Handle):
         return self * 0.5 * ((self * math.sqrt(0.5)).erf() + 1.0)
 
     def gelu_tanh(self) -> Self:
-        """GELU's approximation by tanh."""
-        inner = (self * self * self * 0.044715 + self) * math.sqrt(2 / math.pi)
-        return self * 0.5 * (inner.tanh() + 1.0)
+        """GELU's approximation by tanh, as (1 + tanh(z)) / 2 = sigmoid(2 z)."""
+        bent = self * self * self * 0.044715 + self
+        return self * (bent * (2 * math.sqrt(2 / math.pi))).sigmoid()
 
     # -- reductions ----------------------------------------------------------------------------------------------
 

@@ -197,6 +197,12 @@ FOUND: list[tuple[str, str, Build]] = [
         for scales in (F16, F32)
     ),
     ("QuantMatmul", "8 bits, scale first", lambda b: dequantised(b, 1, False, 8)),
+    ("QuantMatmulBias", "bias last", lambda b: nn.linear(b.x(), b.quantised(), b.weight(N))),
+    ("QuantMatmulBias", "bias first", bias_first),
+    ("PackedMatmulBias", "bias last", lambda b: nn.linear(b.x(), b.weight(N, K), b.weight(N, dtype=F16))),
+    ("QuantGateUp", "geglu", lambda b: nn.geglu(*(nn.linear(x, b.quantised()) for x in [b.x()] * 2))),
+    ("PackedGateUp", "geglu", lambda b: nn.geglu(*(nn.linear(x, b.weight(N, K)) for x in [b.x()] * 2))),
+    ("RowNorm", "of each head", lambda b: nn.rms_norm(b.x("t", 3, K), b.weight(K), 1e-6)),
     ("QuantMatmulAdd", "residual last", lambda b: nn.linear(b.x(), b.quantised()) + b.x("t", N)),
     ("QuantMatmulAdd", "residual first", lambda b: b.x("t", N) + nn.linear(b.x(), b.quantised())),
     ("NormQuantizeRows", "norm and product", lambda b: nn.linear(norm(b), b.quantised())),
@@ -230,6 +236,10 @@ FOUND: list[tuple[str, str, Build]] = [
 @pytest.mark.parametrize(("op", "build"), [pytest.param(o, f, id=f"{o}: {n}") for o, n, f in FOUND])
 def test_found(op: str, build: Build) -> None:
     assert op in found(build)
+
+
+def bias_first(b: Builder) -> Tensor:
+    return b.weight(N).expand(0, symbol("t")) + nn.linear(b.x(), b.quantised())
 
 
 def ordered(b: Builder, order: int) -> Tensor:
@@ -295,6 +305,8 @@ def used_twice(b: Builder) -> Tensor:
 
 
 NOT_FOUND: list[tuple[str, str, Build]] = [
+    ("QuantMatmulBias", "of rows", lambda b: nn.linear(b.x(K, K), b.quantised(n=K)) + b.x(K).expand(1, K)),
+    ("QuantGateUp", "exact gelu", lambda b: nn.linear(b.x(), b.quantised()).gelu() * nn.linear(b.x(), b.quantised())),
     ("StridedMatmul", "squares", lambda b: (b.x("t", K) * b.x("t", K)).sum(1)),
     ("StridedMatmul", "times a number", lambda b: (b.x("t", K) * 2.0).sum(1)),
     ("StridedMatmul", "integers", lambda b: b.x("t", K, dtype=I32).matmul(b.x(K, N, dtype=I32))),

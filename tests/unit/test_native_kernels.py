@@ -40,7 +40,8 @@ def test_rows_have_the_same_bits_where_codes_are_unpacked_first(name: str, form:
     codes = rng.integers(0, 256, (form.n, form.k * form.bits // 8), np.uint8)
     packed = pack(form, codes, numbers[0], numbers[1] if form.has_minimum else None)
     weights = [packed] * (2 if name == "QuantGateUp" else 1)
-    params = ("m", str(form.n), str(form.k), str(form.group))
+    unit = ("swiglu",) if name == "QuantGateUp" else ()
+    params = ("m", str(form.n), str(form.k), str(form.group), *unit)
     specs = (
         rows_spec(M, form.k, form.group),
         *[Spec((form.bytes,), DType.U8, str(form))] * len(weights),

@@ -35,6 +35,13 @@ def silu(x: Array) -> Array:
         return np.asarray(x / (1 + np.exp(-x)))
 
 
+def gelu(x: Array) -> Array:
+    return np.asarray(0.5 * x * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3))))
+
+
+UNITS = {"swiglu": silu, "geglu": gelu}
+
+
 def folded(
     name: str, params: tuple[str, ...], specs: tuple[Spec, ...], *inputs: Array
 ) -> tuple[Spec, Array]:
@@ -106,9 +113,10 @@ class Quantised:
     def matmul(self) -> Case:
         return Case("QuantMatmul", self.params, (self.quantize().spec, self.packed()[0]))
 
-    def gate_up(self) -> Case:
+    def gate_up(self, kind: str = "swiglu") -> Case:
         weights = self.packed()[0]
-        return Case("QuantGateUp", self.params, (self.quantize().spec, weights, weights))
+        specs = (self.quantize().spec, weights, weights)
+        return Case("QuantGateUp", (*self.params, kind), specs)
 
     def gather(self) -> Case:
         return Case("QuantGatherRows", self.params, (Spec((T,), DType.I32), self.packed()[0]))
@@ -140,9 +148,9 @@ def _compiled() -> None:
     kernels.prepare(
         [
             *(case for f in FORMATS for case in (f.quantize(), f.matmul(), f.gather())),
-            *(f.gate_up() for f in GATED),
-            *(case for f in PACKED for case in (f.matmul(), f.gather())),
-            *(f.gate_up() for f in PACKED_GATED),
+            *(f.gate_up(kind) for f in GATED for kind in UNITS),
+            *(case for f in PACKED for case in (f.matmul(), f.gather(), f.biased())),
+            *(f.gate_up(kind) for f in PACKED_GATED for kind in UNITS),
         ],
         "t",
     )
@@ -170,17 +178,18 @@ def test_quantised_product(form: Quantised) -> None:
     assert np.all(np.abs(y - meant) <= form.room(x))
 
 
+@pytest.mark.parametrize("kind", UNITS)
 @pytest.mark.parametrize("form", GATED, ids=str)
-def test_quantised_gate_and_up(form: Quantised) -> None:
+def test_quantised_gate_and_up(form: Quantised, kind: str) -> None:
     x = activations(5, form.k)
     x /= np.abs(x).max(1, keepdims=True)
     inputs = [form.rows(x), form.packed()[1], form.packed(seed=1)[1]]
-    y = form.gate_up().run(inputs, {"t": 5})
+    y = form.gate_up(kind).run(inputs, {"t": 5})
     left, right = (x.astype(np.float64) @ form.values(seed).T for seed in (0, 1))
-    want = silu(left) * right
+    want = UNITS[kind](left) * right
     size = np.abs(want).max()
     np.testing.assert_allclose(y, want, rtol=1e-3, atol=1e-3 * size)
-    meant = form.gate_up().meaning(inputs, {"t": 5})
+    meant = form.gate_up(kind).meaning(inputs, {"t": 5})
     np.testing.assert_allclose(y, meant, rtol=1e-4, atol=1e-4 * size)
 
 
@@ -238,15 +247,18 @@ class Packed:
         spec = Spec((self.n, self.k), self.dtype)
         return folded("PackRows", (str(self.k),), (spec,), self.weights(seed))
 
-    def _case(self, name: str, *inputs: Spec) -> Case:
+    def _case(self, name: str, *inputs: Spec, params: tuple[str, ...] = ()) -> Case:
         specs = (Spec((T, self.k), F32), self.packed()[0], *inputs)
-        return Case(name, ("t", str(self.n), str(self.k)), specs)
+        return Case(name, ("t", str(self.n), str(self.k), *params), specs)
 
     def matmul(self) -> Case:
         return self._case("PackedMatmul")
 
-    def gate_up(self) -> Case:
-        return self._case("PackedGateUp", self.packed()[0])
+    def biased(self) -> Case:
+        return self._case("PackedMatmulBias", Spec((self.n,), F32))
+
+    def gate_up(self, kind: str = "swiglu") -> Case:
+        return self._case("PackedGateUp", self.packed()[0], params=(kind,))
 
     def gather(self) -> Case:
         inputs = (Spec((T,), DType.I32), self.packed()[0])
@@ -269,15 +281,28 @@ def test_float_product_is_its_meaning(form: Packed) -> None:
     assert np.all(np.abs(y - form.matmul().meaning([x, packed], dims)) <= 2 * room)
 
 
+@pytest.mark.parametrize("form", PACKED[::4], ids=str)
+def test_a_bias_is_added_to_each_row(form: Packed) -> None:
+    x, bias = activations(7, form.k), np.arange(form.n, dtype=np.float32)
+    plain = form.matmul().run([x, form.packed()[1]], {"t": 7})
+    y = form.biased().run([x, form.packed()[1], bias], {"t": 7})
+    np.testing.assert_array_equal(y, plain + bias)
+    meaning = form.biased().meaning([x, form.packed()[1], bias], {"t": 7})
+    np.testing.assert_allclose(y, meaning, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", UNITS)
 @pytest.mark.parametrize("form", PACKED_GATED, ids=str)
-def test_float_gate_and_up_is_its_meaning(form: Packed) -> None:
+def test_float_gate_and_up_is_its_meaning(form: Packed, kind: str) -> None:
     x = activations(7, form.k)
     x /= np.abs(x).max(1, keepdims=True)
     inputs = [x, form.packed()[1], form.packed(seed=1)[1]]
-    y = form.gate_up().run(inputs, {"t": 7})
+    y = form.gate_up(kind).run(inputs, {"t": 7})
     left, right = (x.astype(np.float64) @ form.weights(s).astype(np.float64).T for s in (0, 1))
-    np.testing.assert_allclose(y, silu(left) * right, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(y, form.gate_up().meaning(inputs, {"t": 7}), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(y, UNITS[kind](left) * right, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        y, form.gate_up(kind).meaning(inputs, {"t": 7}), rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("form", PACKED, ids=str)

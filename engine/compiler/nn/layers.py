@@ -1,7 +1,7 @@
 """Linear layers, tables, norms and gates."""
 
 from engine.compiler.dtype import DType
-from engine.compiler.shape import Dim
+from engine.compiler.shape import Dim, product
 from engine.compiler.tensor import Tensor
 
 
@@ -12,9 +12,10 @@ def width(x: Tensor) -> int:
     return size
 
 
-def linear(x: Tensor, weight: Tensor) -> Tensor:
-    """x [t, k], weight [n, k] -> x @ weight.T [t, n] (torch.nn.Linear's layout)."""
-    return x.matmul(weight.cast(DType.F32).transpose(0, 1))
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x [t, k], weight [n, k], bias [n] -> x @ weight.T + bias [t, n] (torch.nn.Linear's layout)."""
+    y = x.matmul(weight.cast(DType.F32).transpose(0, 1))
+    return y if bias is None else y + bias.cast(DType.F32).expand(0, x.shape[0])
 
 
 def embedding(table: Tensor, ids: Tensor) -> Tensor:
@@ -26,9 +27,11 @@ def embedding(table: Tensor, ids: Tensor) -> Tensor:
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x [..., k] / sqrt(mean(x^2) + eps) * weight [k] (Zhang and Sennrich 2019)."""
-    last = len(x.shape) - 1
-    scale = ((x * x).mean(last) + eps).sqrt().recip()
-    return x * scale.expand(last, x.shape[last]) * weight.cast(DType.F32)._along(last, x.shape)
+    rows, k = product(x.shape[:-1]), x.shape[-1]
+    flat = x.reshape(rows, k)
+    scale = ((flat * flat).mean(1) + eps).sqrt().recip()
+    y = flat * scale.expand(1, k) * weight.cast(DType.F32).expand(0, rows)
+    return y.reshape(*x.shape)
 
 
 def layer_norm(

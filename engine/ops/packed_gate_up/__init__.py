@@ -1,4 +1,4 @@
-"""silu(x @ gate.T) * (x @ up.T) with packed float weights in one pass: `(PackedGateUp m n k x gate up)`."""
+"""A gated unit of two products with packed float weights, in one pass: `(PackedGateUp m n k kind x gate up)`."""
 
 from collections.abc import Callable
 
@@ -12,23 +12,24 @@ from engine.ops.packed_matmul import (
     product_macros,
     product_spec,
 )
-from engine.ops.swiglu import sigmoid
+from engine.ops.swiglu import gated
 
 
 def _meaning(call: Call, dims: Dims, x: Array, gate: Array, up: Array) -> Array:
     del dims
     left, right = multiply(call, x, gate), multiply(call, x, up)
-    return left * sigmoid(left) * right
+    return gated(call.params[3], left, right)
 
 
 def _source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
-    return Source(PRODUCT + template(__file__), product_macros(call, code))
+    macros = (*product_macros(call, code), ("UNIT", f"egg_{call.params[3]}"))
+    return Source(PRODUCT + template(__file__), macros)
 
 
 OPS = (
     Kernel(
         "PackedGateUp",
-        ("String",) * 3,
+        ("String",) * 4,
         3,
         product_spec,
         _meaning,

@@ -85,7 +85,7 @@ def product_counts(call: Call, dims: Dims) -> Counts:
 
 
 def product_macros(call: Call, code: Callable[["int | Dim"], str]) -> tuple[tuple[str, str], ...]:
-    m, n, k = (code(parse_dim(p)) for p in call.params)
+    m, n, k = (code(parse_dim(p)) for p in call.params[:3])
     held = {DType.F32: "F32", DType.F16: "F16", DType.BF16: "BF16"}[layout_type(call.inputs[1])]
     return (("M", m), ("N", n), ("K", k), (f"HELD_{held}", "1"))
 
@@ -101,23 +101,29 @@ def _matmul(call: Call, dims: Dims, x: Array, weights: Array) -> Array:
     return multiply(call, x, weights)
 
 
-def _matmul_add(call: Call, dims: Dims, x: Array, weights: Array, residual: Array) -> Array:
+def _matmul_add(call: Call, dims: Dims, x: Array, weights: Array, added: Array) -> Array:
     del dims
     y = multiply(call, x, weights)
-    return residual.reshape(y.shape) + y
+    return added.reshape(-1, y.shape[1]) + y
 
 
-def _kernel(name: str, add: bool) -> Kernel:
+def _kernel(name: str, added: str = "") -> Kernel:
+    """`added`: what is added to the product, a "residual" [m, n] or a "bias" [n]."""
+
     def source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
-        macros = (*product_macros(call, code), ("ADD", str(int(add))))
+        macros = (
+            *product_macros(call, code),
+            ("ADD", str(int(bool(added)))),
+            ("ADD_ROW", "N" if added == "residual" else "0"),
+        )
         return Source(PRODUCT + template(__file__), macros)
 
     return Kernel(
         name,
         _SORTS,
-        3 if add else 2,
+        3 if added else 2,
         product_spec,
-        _matmul_add if add else _matmul,
+        _matmul_add if added else _matmul,
         source=source,
         counts=product_counts,
         variants=VARIANTS,
@@ -133,6 +139,7 @@ VARIANTS = tuple(
 )
 OPS = (
     Fold("PackRows", ("String",), 1, _pack_spec, _pack),
-    _kernel("PackedMatmul", add=False),
-    _kernel("PackedMatmulAdd", add=True),
+    _kernel("PackedMatmul"),
+    _kernel("PackedMatmulAdd", "residual"),
+    _kernel("PackedMatmulBias", "bias"),
 )

@@ -1,4 +1,4 @@
-"""silu(x @ gate.T) * (x @ up.T) with quantised weights in one pass: `(QuantGateUp m n k g rows gate up)`."""
+"""A gated unit of two products with quantised weights, in one pass: `(QuantGateUp m n k g kind rows gate up)`."""
 
 from collections.abc import Callable
 
@@ -12,23 +12,24 @@ from engine.ops.quant_matmul import (
     product_macros,
     product_spec,
 )
-from engine.ops.swiglu import sigmoid
+from engine.ops.swiglu import gated
 
 
 def _meaning(call: Call, dims: Dims, rows: Array, gate: Array, up: Array) -> Array:
     del dims
     left, right = product(call, rows, gate), product(call, rows, up)
-    return left * sigmoid(left) * right
+    return gated(call.params[4], left, right)
 
 
 def _source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
-    return Source(PRODUCT + template(__file__), product_macros(call, code))
+    macros = (*product_macros(call, code), ("UNIT", f"egg_{call.params[4]}"))
+    return Source(PRODUCT + template(__file__), macros)
 
 
 OPS = (
     Kernel(
         "QuantGateUp",
-        ("String",) * 4,
+        ("String",) * 5,
         3,
         product_spec,
         _meaning,

@@ -98,22 +98,30 @@ def _matmul(call: Call, dims: Dims, rows: Array, weights: Array) -> Array:
     return product(call, rows, weights)
 
 
-def _matmul_add(call: Call, dims: Dims, rows: Array, weights: Array, residual: Array) -> Array:
-    return residual.reshape(len(rows), -1) + _matmul(call, dims, rows, weights)
+def _matmul_add(call: Call, dims: Dims, rows: Array, weights: Array, added: Array) -> Array:
+    y = _matmul(call, dims, rows, weights)
+    return added.reshape(-1, y.shape[1]) + y
 
 
-def _kernel(name: str, add: bool) -> Kernel:
+def _kernel(name: str, added: str = "") -> Kernel:
+    """`added`: what is added to the product, a "residual" [m, n] or a "bias" [n]."""
+
     def source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
         return Source(
-            PRODUCT + template(__file__), (*product_macros(call, code), ("ADD", str(int(add))))
+            PRODUCT + template(__file__),
+            (
+                *product_macros(call, code),
+                ("ADD", str(int(bool(added)))),
+                ("ADD_ROW", "N" if added == "residual" else "0"),
+            ),
         )
 
     return Kernel(
         name,
         _SORTS,
-        3 if add else 2,
+        3 if added else 2,
         product_spec,
-        _matmul_add if add else _matmul,
+        _matmul_add if added else _matmul,
         source=source,
         counts=product_counts,
         variants=VARIANTS,
@@ -133,6 +141,7 @@ OPS = (
     Op("Affine", ("String",) * 3, 3, _weights_spec, _weights),
     Fold("PackScaled", ("String",) * 3, 2, _pack_spec, _pack),
     Fold("PackAffine", ("String",) * 3, 3, _pack_spec, _pack),
-    _kernel("QuantMatmul", add=False),
-    _kernel("QuantMatmulAdd", add=True),
+    _kernel("QuantMatmul"),
+    _kernel("QuantMatmulAdd", "residual"),
+    _kernel("QuantMatmulBias", "bias"),
 )

@@ -153,14 +153,29 @@ static inline void egg_pad_f16x8(f32x8 *restrict y, const uint16_t *restrict x, 
   }
 }
 
-/* v[i] = silu(v[2 i]) * v[2 i + 1], with the operations of the primitives in their order. Not inlined: kernels end with it
+/* v[i] = unit(v[2 i], v[2 i + 1]), with the operations of the primitives in their order. Not inlined: kernels end with it
    many times over. */
+static inline float egg_sigmoid(float x) { return 1.0f / (egg_exp2f(x * -1.4426950408889634f) + 1.0f); }
+
 static __attribute__((noinline, unused)) void egg_swiglu(f32x8 *v, int count) {
   for (int i = 0; i < count; i++) {
     float gate[8], up[8];
     egg_store_f32x8(gate, v[2 * i]);
     egg_store_f32x8(up, v[2 * i + 1]);
-    for (int l = 0; l < 8; l++) gate[l] = gate[l] * (1.0f / (egg_exp2f(gate[l] * -1.4426950408889634f) + 1.0f)) * up[l];
+    for (int l = 0; l < 8; l++) gate[l] = gate[l] * egg_sigmoid(gate[l]) * up[l];
+    v[i] = egg_load_f32x8(gate);
+  }
+}
+
+static __attribute__((noinline, unused)) void egg_geglu(f32x8 *v, int count) {
+  for (int i = 0; i < count; i++) {
+    float gate[8], up[8];
+    egg_store_f32x8(gate, v[2 * i]);
+    egg_store_f32x8(up, v[2 * i + 1]);
+    for (int l = 0; l < 8; l++) {
+      const float x = gate[l], bent = x * x * x * 0.044715f + x;
+      gate[l] = x * egg_sigmoid(bent * 1.5957691216057308f) * up[l];
+    }
     v[i] = egg_load_f32x8(gate);
   }
 }
