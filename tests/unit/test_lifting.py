@@ -184,6 +184,21 @@ def tied(b: Builder, table: Tensor) -> Tensor:
     return nn.linear(rows, table.cast(F32))
 
 
+def bias_first(b: Builder) -> Tensor:
+    return b.weight(N).expand(0, symbol("t")) + nn.linear(b.x(), b.quantised())
+
+
+def ordered(b: Builder, order: int) -> Tensor:
+    """x @ w, with either operand held transposed, and the product's factors in either order."""
+    x, w = b.x("t", K), b.x(K, N)
+    if order & 1:
+        x = b.x(K, "t").transpose(0, 1)
+    if order & 2:
+        w = b.x(N, K).transpose(0, 1)
+    left, right = x.expand(1, N), w.transpose(0, 1).expand(0, x.shape[0])
+    return (right * left if order & 4 else left * right).sum(2)
+
+
 FOUND: list[tuple[str, str, Build]] = [
     *(("RowNorm", f"order {i}", lambda b, i=i: norm(b, i)) for i in range(8)),
     ("RowNorm", "nn", lambda b: nn.rms_norm(b.x(), b.weight(K, dtype=BF16), 1e-6)),
@@ -199,7 +214,7 @@ FOUND: list[tuple[str, str, Build]] = [
     ("QuantMatmul", "8 bits, scale first", lambda b: dequantised(b, 1, False, 8)),
     ("QuantMatmulBias", "bias last", lambda b: nn.linear(b.x(), b.quantised(), b.weight(N))),
     ("QuantMatmulBias", "bias first", bias_first),
-    ("PackedMatmulBias", "bias last", lambda b: nn.linear(b.x(), b.weight(N, K), b.weight(N, dtype=F16))),
+    ("PackedMatmulBias", "bias last", lambda b: nn.linear(b.x(), b.weight(N, K), b.weight(N))),
     ("QuantGateUp", "geglu", lambda b: nn.geglu(*(nn.linear(x, b.quantised()) for x in [b.x()] * 2))),
     ("PackedGateUp", "geglu", lambda b: nn.geglu(*(nn.linear(x, b.weight(N, K)) for x in [b.x()] * 2))),
     ("RowNorm", "of each head", lambda b: nn.rms_norm(b.x("t", 3, K), b.weight(K), 1e-6)),
@@ -236,21 +251,6 @@ FOUND: list[tuple[str, str, Build]] = [
 @pytest.mark.parametrize(("op", "build"), [pytest.param(o, f, id=f"{o}: {n}") for o, n, f in FOUND])
 def test_found(op: str, build: Build) -> None:
     assert op in found(build)
-
-
-def bias_first(b: Builder) -> Tensor:
-    return b.weight(N).expand(0, symbol("t")) + nn.linear(b.x(), b.quantised())
-
-
-def ordered(b: Builder, order: int) -> Tensor:
-    """x @ w, with either operand held transposed, and the product's factors in either order."""
-    x, w = b.x("t", K), b.x(K, N)
-    if order & 1:
-        x = b.x(K, "t").transpose(0, 1)
-    if order & 2:
-        w = b.x(N, K).transpose(0, 1)
-    left, right = x.expand(1, N), w.transpose(0, 1).expand(0, x.shape[0])
-    return (right * left if order & 4 else left * right).sum(2)
 
 
 # -- what only looks like it ------------------------------------------------------------------------------------------
@@ -305,7 +305,7 @@ def used_twice(b: Builder) -> Tensor:
 
 
 NOT_FOUND: list[tuple[str, str, Build]] = [
-    ("QuantMatmulBias", "of rows", lambda b: nn.linear(b.x(K, K), b.quantised(n=K)) + b.x(K).expand(1, K)),
+    ("QuantMatmulBias", "of rows", lambda b: nn.linear(b.x(N, K), b.quantised()) + b.x(N).expand(1, N)),
     ("QuantGateUp", "exact gelu", lambda b: nn.linear(b.x(), b.quantised()).gelu() * nn.linear(b.x(), b.quantised())),
     ("StridedMatmul", "squares", lambda b: (b.x("t", K) * b.x("t", K)).sum(1)),
     ("StridedMatmul", "times a number", lambda b: (b.x("t", K) * 2.0).sum(1)),

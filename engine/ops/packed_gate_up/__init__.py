@@ -12,7 +12,7 @@ from engine.ops.packed_matmul import (
     product_macros,
     product_spec,
 )
-from engine.ops.swiglu import gated
+from engine.ops.gated_units import gated
 
 
 def _meaning(call: Call, dims: Dims, x: Array, gate: Array, up: Array) -> Array:

@@ -1,8 +1,8 @@
 """Sigmoid, GELU (by tanh) and the units silu(gate) * up and gelu(gate) * up, found in their primitives.
 
 They have no kernels of their own: as element-wise regions they fuse with what reads them, and `quant_gate_up` and
-`packed_gate_up` compute units together with the two products. `(Gated kind shape gate up)` is a unit of kind "swiglu" or
-"geglu".
+`packed_gate_up` compute units together with the two products. `(Gated kind shape gate up)` is a unit of kind "swiglu"
+or "geglu".
 """
 
 import math
