@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from engine.compiler.shape import Dim
 from engine.ops.base import Array, Call, Dims, Kernel, Source, template
+from engine.ops.gated_units import gated
 from engine.ops.quant_matmul import (
     PRODUCT,
     VARIANTS,
@@ -12,7 +13,6 @@ from engine.ops.quant_matmul import (
     product_macros,
     product_spec,
 )
-from engine.ops.gated_units import gated
 
 
 def _meaning(call: Call, dims: Dims, rows: Array, gate: Array, up: Array) -> Array:
