@@ -1,6 +1,11 @@
-"""The architectures that are supported, by the name that checkpoints give them."""
+"""The architectures that are supported, by the names that checkpoints give them."""
 
-# One line an architecture: its module has `build`.
+# Hugging Face's model type, or GGUF's architecture -> the module that has `build`.
 MODULES = {
+    "gemma3": "models.gemma3",
+    "gemma3_text": "models.gemma3",
     "llama": "models.llama",
+    "mistral": "models.llama",
+    "qwen2": "models.qwen2",
+    "qwen3": "models.qwen3",
 }

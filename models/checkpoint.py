@@ -1,6 +1,7 @@
 """A model's weights under their Hugging Face names, whichever file they come from."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -85,10 +86,21 @@ _GGUF_NAMES = {
     "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj",
     "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+_GGUF_NAMES_OF = {
+    "gemma3": {
+        "post_attention_norm": "post_attention_layernorm",
+        "ffn_norm": "pre_feedforward_layernorm",
+        "post_ffw_norm": "post_feedforward_layernorm",
+    }
+}
+"""Names that an architecture's files have besides these, or for something else."""
+_WITH_BIASES = ("qwen2",)
 
 
 class GgufCheckpoint:
@@ -98,10 +110,13 @@ class GgufCheckpoint:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = GgufFile(path)
-        self._names = {_hugging_face_name(name): name for name in self._file.tensors}
+        names = _GGUF_NAMES | _GGUF_NAMES_OF.get(
+            str(self._file.metadata.get("general.architecture")), {}
+        )
+        self._names = {_hugging_face_name(name, names): name for name in self._file.tensors}
         config = from_gguf(path, self._file.metadata, "lm_head.weight" in self._names)
         biases = [name for name in self._names if name.endswith("_proj.bias")]
-        if biases:
+        if biases and config.architecture not in _WITH_BIASES:
             raise ModelFileError(path, f"{config.architecture} with {biases[0]!r} is not supported")
         if "rope_freqs.weight" in self._names:
             factors = self._rope_factors("rope_freqs.weight", config.head_dim // 2)
@@ -156,12 +171,12 @@ class GgufCheckpoint:
         return rows.transpose(0, 2, 1).reshape(-1)
 
 
-def _hugging_face_name(name: str) -> str:
+def _hugging_face_name(name: str, names: Mapping[str, str]) -> str:
     block = re.fullmatch(r"blk\.(\d+)\.(\w+)\.(\w+)", name)
-    if block and block[2] in _GGUF_NAMES:
-        return f"model.layers.{block[1]}.{_GGUF_NAMES[block[2]]}.{block[3]}"
+    if block and block[2] in names:
+        return f"model.layers.{block[1]}.{names[block[2]]}.{block[3]}"
     stem, _, kind = name.rpartition(".")
-    return f"{_GGUF_NAMES[stem]}.{kind}" if stem in _GGUF_NAMES else name
+    return f"{names[stem]}.{kind}" if stem in names else name
 
 
 def _require(checkpoint: Checkpoint, name: str) -> None:

@@ -7,14 +7,11 @@ from typing import Any
 import numpy as np
 
 from engine.ops.base import Array
-from models.config import ModelConfig
 
 
-def inverse_frequencies(config: ModelConfig) -> Array:
-    """theta^(-2i/d), scaled as the config says: f64 [head_dim / 2]."""
-    d = config.head_dim
-    plain = config.rope_theta ** -(np.arange(0, d, 2, dtype=np.float64) / d)
-    scaling = config.rope_scaling
+def inverse_frequencies(d: int, theta: float, scaling: Mapping[str, Any] | None) -> Array:
+    """theta^(-2i/d), scaled as `ModelConfig.rope_scaling` says: f64 [d / 2]."""
+    plain = theta ** -(np.arange(0, d, 2, dtype=np.float64) / d)
     if scaling is None:
         return plain
     match scaling["rope_type"]:

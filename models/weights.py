@@ -38,9 +38,9 @@ class WeightLoader:
         """Data of an input that the model computes instead of reading it."""
         self.loaders[tensor] = loader
 
-    def vector(self, graph: Graph, name: str, size: int) -> Tensor:
-        """`name`.weight as f32 [size]."""
-        key = f"{name}.weight"
+    def vector(self, graph: Graph, name: str, size: int, kind: str = "weight") -> Tensor:
+        """`name`.weight (or .bias) as f32 [size]."""
+        key = f"{name}.{kind}"
         return self._plain(graph, key, (size,)).cast(DType.F32)
 
     def matrix(self, graph: Graph, name: str, rows: int, columns: int) -> Tensor:

@@ -4,7 +4,7 @@ region that runs many times.
 A region is searched once, however often it runs, so that compile time does not grow with the number of layers.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from engine.compiler.graph import Graph, Node, Operand
 
+Readers = Mapping[Node, Sequence[Node]]  # of a graph's values, wherever they stand in it
 _MIN_BLOCK = 4  # nodes; shorter repetitions are cheaper unrolled
 
 
@@ -43,7 +44,11 @@ def partition(graph: Graph) -> list[Region]:
     nodes = _live(graph)
     kept = {t.node for t in graph.outputs} | {t.node for t in graph.updates.values()}
 
-    segments = list(_segments(nodes, kept))
+    readers: dict[Node, list[Node]] = {}
+    for node in nodes:
+        for operand in _operands(node):
+            readers.setdefault(operand.node, []).append(node)
+    segments = list(_segments(nodes, kept, readers))
     return [_region(blocks, nodes, kept) for blocks in segments]
 
 
@@ -65,19 +70,21 @@ def _live(graph: Graph) -> list[Node]:
     return sorted((n for n in seen if n.op != "Input"), key=lambda n: n.id)
 
 
-def _segments(nodes: Sequence[Node], kept: set[Node]) -> Iterator[tuple[tuple[Node, ...], ...]]:
+def _segments(
+    nodes: Sequence[Node], kept: set[Node], readers: Readers
+) -> Iterator[tuple[tuple[Node, ...], ...]]:
     """Split a run of nodes at its longest repetition, then what is before and after it."""
     if not nodes:
         return
-    best = _longest_repetition(nodes, kept)
+    best = _longest_repetition(nodes, kept, readers)
     if best is None:
         yield (tuple(nodes),)
         return
     start, period, count = best
     stop = start + period * count
-    yield from _segments(nodes[:start], kept)
+    yield from _segments(nodes[:start], kept, readers)
     yield tuple(tuple(nodes[start + i * period : start + (i + 1) * period]) for i in range(count))
-    yield from _segments(nodes[stop:], kept)
+    yield from _segments(nodes[stop:], kept, readers)
 
 
 def _signature(node: Node) -> tuple[Any, ...]:
@@ -87,7 +94,9 @@ def _signature(node: Node) -> tuple[Any, ...]:
     return (node.op, node.attrs, node.shape, node.dtype, reads)
 
 
-def _longest_repetition(nodes: Sequence[Node], kept: set[Node]) -> tuple[int, int, int] | None:
+def _longest_repetition(
+    nodes: Sequence[Node], kept: set[Node], readers: Readers
+) -> tuple[int, int, int] | None:
     """(start, period, count) of the repetition that saves the most nodes and has few values to carry."""
     numbers: dict[Any, int] = {}
     codes = np.array([numbers.setdefault(_signature(n), len(numbers)) for n in nodes])
@@ -107,7 +116,7 @@ def _longest_repetition(nodes: Sequence[Node], kept: set[Node]) -> tuple[int, in
         options = []
         for start in range(first, first + spare + 1):
             blocks = [nodes[start + i * period : start + (i + 1) * period] for i in range(count)]
-            if (bound := _bind(blocks)) is not None and not _escapes(blocks, nodes, kept):
+            if (bound := _bind(blocks)) is not None and not _escapes(blocks, kept, readers):
                 options.append((len(bound[1]), start))
         if options:
             return min(options)[1], period, count
@@ -144,17 +153,17 @@ def _bind(
     return inputs, carried
 
 
-def _escapes(blocks: Sequence[Sequence[Node]], nodes: Sequence[Node], kept: set[Node]) -> bool:
+def _escapes(blocks: Sequence[Sequence[Node]], kept: set[Node], readers: Readers) -> bool:
     """Whether a block other than the last has a value that something besides the next block reads.
 
     A state's new value may be kept in every block, provided that it is kept in all of them.
     """
     home = {node: i for i, block in enumerate(blocks) for node in block}
-    for reader in nodes:
-        for operand in _operands(reader):
-            i = home.get(operand.node)
-            if i is not None and i < len(blocks) - 1 and home.get(reader) not in (i, i + 1):
-                return True
+    for node, i in home.items():
+        if i < len(blocks) - 1 and any(
+            home.get(r) not in (i, i + 1) for r in readers.get(node, ())
+        ):
+            return True
     return any(len({block[at] in kept for block in blocks}) > 1 for at in range(len(blocks[0])))
 
 

@@ -40,7 +40,7 @@ class BucketReport:
     rows: list[OpRow] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "rejected": dict(self.rejected)}  # asdict counts a counter's pairs
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "BucketReport":

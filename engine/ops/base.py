@@ -85,7 +85,7 @@ class Source(NamedTuple):
             [
                 *(f"#define {key} {value}" for key, value in macros),
                 self.template,
-                *(f"#undef {key}" for key, _ in macros),
+                *(f"#undef {key.partition('(')[0]}" for key, _ in macros),
             ]
         )
 

@@ -15,10 +15,11 @@ from models import registry
 
 GOLDENS = Path(__file__).parent.parent / "goldens"
 TOLERANCE = 0.03
+NAMES = ["tiny-llama", "tiny-llama3", "tiny-mistral", "tiny-qwen2", "tiny-qwen3", "tiny-gemma3"]
 
 
 @pytest.mark.parametrize("device", ["native", "reference"])
-@pytest.mark.parametrize("name", ["tiny-llama", "tiny-llama3"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_directory_computes_what_transformers_does(
     name: str, device: str, tmp_path: Path
 ) -> None:

@@ -20,14 +20,17 @@ R, P, T = symbol("r"), symbol("p"), symbol("t")
 
 @dataclass(frozen=True)
 class Heads:
-    """A shape of attention: query heads, heads of keys and values, width of a head."""
+    """A shape of attention: query heads, heads of keys and values, width of a head, window and cap (0 is none)."""
 
     heads: int
     kv_heads: int
     d: int
+    window: int = 0
+    cap: float = 0.0
 
     def __str__(self) -> str:
-        return f"{self.heads}/{self.kv_heads} of {self.d}"
+        bent = f" window {self.window} cap {self.cap}" if self.window or self.cap else ""
+        return f"{self.heads}/{self.kv_heads} of {self.d}{bent}"
 
     def case(self, variant: int = 0) -> Case:
         shape = (("t", str(self.heads), str(self.d)), "")
@@ -42,11 +45,21 @@ class Heads:
             Spec((T,), i32),
         )
         scale = repr(self.d**-0.5)
-        params = (shape, str(self.kv_heads), str(PAGE), scale)
+        bent = (str(self.window), repr(self.cap))
+        params = (shape, str(self.kv_heads), str(PAGE), scale, *bent)
         return Case("PagedFlash", params, inputs, variant=variant)
 
 
-SHAPES = [Heads(4, 2, 8), Heads(9, 3, 64), Heads(2, 2, 80), Heads(3, 1, 12), Heads(14, 2, 16)]
+SHAPES = [
+    Heads(4, 2, 8),
+    Heads(9, 3, 64),
+    Heads(2, 2, 80),
+    Heads(3, 1, 12),
+    Heads(14, 2, 16),
+    Heads(4, 1, 16, window=1),
+    Heads(4, 2, 16, window=21),
+    Heads(2, 1, 8, window=32, cap=1.5),
+]
 CASES = [(shape, v) for shape in SHAPES for v in range(len(VARIANTS))]
 
 
@@ -94,11 +107,13 @@ class Batch:
         ]
         for request, (start, stop) in enumerate(pairwise(self.starts)):
             for token in range(start, stop):
-                seen = np.arange(self.positions[token] + 1)
+                last = self.positions[token] + 1
+                seen = np.arange(max(0, last - s.window) if s.window else 0, last)
                 slots = self.table[request, seen // PAGE] * PAGE + seen % PAGE
                 for head in range(s.heads):
                     keys, values = (x[slots, head // (s.heads // s.kv_heads)] for x in pools)
                     scores = keys @ self.q[token, head].astype(np.float64) / np.sqrt(s.d)
+                    scores = np.tanh(scores / s.cap) * s.cap if s.cap else scores
                     weights = np.exp(scores - scores.max())
                     out[token, head] = weights @ values / weights.sum()
         return out

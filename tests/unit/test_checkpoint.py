@@ -183,7 +183,8 @@ def test_a_gguf_file_may_hold_factors_of_rope(tmp_path: Path) -> None:
     factors = np.linspace(1, 8, HEAD // 2, dtype=np.float32)
     write_gguf(tmp_path / "model.gguf", rope_freqs__weight=factors)
     checkpoint = open_checkpoint(tmp_path / "model.gguf")
-    frequencies = inverse_frequencies(checkpoint.config)
+    c = checkpoint.config
+    frequencies = inverse_frequencies(c.head_dim, c.rope_theta, c.rope_scaling)
     checkpoint.close()
     plain = 10000 ** (-np.arange(0, HEAD, 2) / HEAD)
     np.testing.assert_allclose(frequencies, plain / factors)
@@ -279,7 +280,7 @@ def test_a_wrong_config_is_named(tmp_path: Path, config: dict[str, Any], problem
 
 def test_an_unknown_architecture_is_named_with_those_that_are_known(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "mamba", "d_model": 64}')
-    with pytest.raises(ModelFileError, match=r"'mamba' is not supported \(supported: llama"):
+    with pytest.raises(ModelFileError, match=r"'mamba' is not supported \(supported: .*llama"):
         load(tmp_path)
 
 

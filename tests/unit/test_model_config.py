@@ -10,7 +10,7 @@ import pytest
 from models.checkpoint import open_checkpoint
 from models.config import ModelConfig, from_gguf, from_json
 from models.errors import ModelFileError
-from models.rope import inverse_frequencies
+from models.rope import inverse_frequencies as frequencies
 
 GOLDENS = Path(__file__).parent.parent / "goldens"
 LLAMA_3_SCALING = {
@@ -181,11 +181,15 @@ def test_stories_has_odd_metadata(stories: Path) -> None:
     assert (config.bos_token_id, config.eos_token_ids) == (1, (2,))
 
 
+def of(config: ModelConfig) -> Array:
+    return frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
+
+
 @pytest.mark.parametrize("name", ["tiny-llama", "tiny-llama3"])
 def test_frequencies_are_those_of_transformers(name: str) -> None:
     with np.load(GOLDENS / name / "golden.npz") as golden:
         expected = golden["inverse_frequencies"]
-    np.testing.assert_allclose(inverse_frequencies(from_json(GOLDENS / name)), expected, rtol=1e-6)
+    np.testing.assert_allclose(of(from_json(GOLDENS / name)), expected, rtol=1e-6)
 
 
 def test_linear_scaling_divides_frequencies(tmp_path: Path) -> None:
@@ -194,5 +198,5 @@ def test_linear_scaling_divides_frequencies(tmp_path: Path) -> None:
         tmp_path,
         tiny_llama3() | {"rope_parameters": {}, "rope_scaling": {"type": "linear", "factor": 2}},
     )
-    np.testing.assert_allclose(inverse_frequencies(scaled), inverse_frequencies(plain) / 2)
-    assert inverse_frequencies(plain)[1] == pytest.approx(10000 ** (-1 / 8))
+    np.testing.assert_allclose(of(scaled), of(plain) / 2)
+    assert of(plain)[1] == pytest.approx(10000 ** (-1 / 8))

@@ -175,7 +175,20 @@ def a_short_chain(g: Graph) -> None:
     y.output()
 
 
+def tables_before_the_layers(g: Graph) -> None:
+    """Two values that are made alike; the layers read the second, and what follows them reads the first."""
+    x, tables = g.tensor(("t", 16)), []
+    for _ in range(2):
+        angle = x * g.tensor((16,)).persist().expand(0, x.shape[0])
+        tables.append((angle.sin() + 1.0).sin() * angle.cos())
+    y = x.sin()
+    for _ in range(3):
+        y = layer(y * tables[1])
+    (y * tables[0]).output()
+
+
 GRAPHS = [
+    tables_before_the_layers,
     every_layer_is_an_output,
     one_layer_is_an_output,
     layers_share_a_weight,

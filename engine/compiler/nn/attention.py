@@ -49,20 +49,23 @@ def paged_attention(
     *,
     page_size: int,
     scale: float,
+    window: int | None = None,
+    cap: float | None = None,
 ) -> Tensor:
     """Causal attention of a ragged batch over a paged cache.
 
     q [t, heads, d] f32; pools [slots, kv_heads, d]; page_table [r, p] i32; query_start [r+1] i32 (request i owns tokens
     query_start[i]..query_start[i+1]); positions [t] i32 -> [t, heads, d] f32. Key position c of request i lies in slot
-    page_table[i, c // page_size] * page_size + c % page_size; a token sees the positions up to its own.
+    page_table[i, c // page_size] * page_size + c % page_size; a token sees the positions up to its own, of which only
+    the last `window` if it is given. A `cap` bends scores to cap * tanh(score / cap) (Gemma 2).
     """
     graph = q.graph
     expansion = _attention_of_primitives(
-        q, k_pool, v_pool, page_table, query_start, positions, page_size, scale
+        q, k_pool, v_pool, page_table, query_start, positions, page_size, scale, window, cap
     )
     dense = [x if x.view == View.contiguous(x.shape) else x.copy() for x in (q, k_pool, v_pool)]
     inputs = [*dense, page_table, query_start, positions]
-    attrs = (k_pool.shape[1], page_size, scale)
+    attrs = (k_pool.shape[1], page_size, scale, window or 0, cap or 0.0)
     node = graph.add("PagedAttention", attrs, inputs, q.shape, DType.F32, expansion)
     return Tensor(graph, node, View.contiguous(q.shape))
 
@@ -76,6 +79,8 @@ def _attention_of_primitives(
     positions: Tensor,
     page_size: int,
     scale: float,
+    window: int | None,
+    cap: float | None,
 ) -> Tensor:
     graph = q.graph
     (t, heads, d), kv_heads = q.shape, k_pool.shape[1]
@@ -99,7 +104,11 @@ def _attention_of_primitives(
 
     keys, values = cached(k_pool), cached(v_pool)
     scores = (q.expand(2, context) * keys.permute(0, 2, 1, 3)).sum(3) * scale  # [t, heads, context]
-    visible = graph.iota(context).expand(0, t) < (positions + 1).expand(1, context)
-    hidden = (visible.cast(DType.F32) + -1.0) * 1e30
-    weights = (scores + hidden.expand(1, heads)).softmax(2)
+    if cap:
+        scores = (scores * (1.0 / cap)).tanh() * cap
+    key, own = graph.iota(context).expand(0, t), positions.expand(1, context)
+    visible = key < own + 1
+    if window:
+        visible = visible & (own < key + window)
+    weights = (scores + visible.select(0.0, _HIDDEN).expand(1, heads)).softmax(2)
     return (weights.expand(2, d) * values.permute(0, 2, 3, 1)).sum(3)

@@ -1,6 +1,7 @@
 """Causal attention of a ragged batch over a paged KV cache; `engine.compiler.nn.paged_attention` has its definition.
 
-`(PagedAttention [t, heads, d] kv_heads page_size scale q k_pool v_pool page_table query_start positions)`.
+`(PagedAttention [t, heads, d] kv_heads page_size scale window cap q k_pool v_pool page_table query_start positions)`.
+A window or cap of 0 is none.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from engine.compiler.shape import Dim, parse_dim
 from engine.ops.base import Array, Call, Counts, Dims, Kernel, Op, Source, Spec, template
 from engine.ops.views import as_shape, sizes
 
-_SORTS = ("Dims", "String", "String", "String")
+_SORTS = ("Dims",) + ("String",) * 5
 
 
 def _spec(call: Call) -> Spec:
@@ -32,6 +33,7 @@ def _meaning(
 ) -> Array:
     t, heads, d = sizes(as_shape(call.params[0]), dims)
     kv_heads, page, scale = int(call.params[1]), int(call.params[2]), np.float32(call.params[3])
+    window, cap = int(call.params[4]), np.float32(call.params[5])
     queries = q.reshape(t, kv_heads, heads // kv_heads, d)
     out = np.zeros_like(queries)
     pools = [pool.reshape(-1, page, kv_heads, d) for pool in (k_pool, v_pool)]
@@ -44,7 +46,12 @@ def _meaning(
             pool[pages].reshape(-1, kv_heads, d)[:context].astype(np.float32) for pool in pools
         )
         scores = np.einsum("qhgd,chd->hgqc", queries[start:stop], keys, optimize=True) * scale
-        hidden = np.arange(context)[None, :] > positions[start:stop, None]
+        if cap:
+            scores = np.tanh(scores / cap) * cap
+        keys_at, own = np.arange(context)[None, :], positions[start:stop, None]
+        hidden = keys_at > own
+        if window:
+            hidden = hidden | (keys_at <= own - window)
         scores = np.where(hidden, np.float32(-1e30), scores)
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
@@ -56,6 +63,7 @@ def _counts(call: Call, dims: Dims) -> Counts:
     t, heads, d = sizes(as_shape(call.params[0]), dims)
     r, pages = sizes(call.inputs[3].shape, dims)
     context, kv_heads = pages * int(call.params[2]), int(call.params[1])
+    context = min(context, int(call.params[4]) or context)
     pool_bytes = 2 * r * context * kv_heads * d * call.inputs[1].dtype.bits / 8
     rows = 4 * t * heads * d
     return Counts(pool_bytes + rows, rows, 4.0 * t * heads * d * context)
@@ -73,6 +81,8 @@ def _source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
         ("D", d),
         ("PAGE", call.params[2]),
         ("SCALE", f"{float(call.params[3])!r}f"),
+        ("WINDOW", call.params[4]),
+        ("CAP", f"{float(call.params[5])!r}f"),
     )
     return Source(template(__file__), macros)
 

@@ -1,9 +1,9 @@
 /* Ragged paged attention: token j of request i attends to the keys at positions 0..positions[j] of its request.
 
    A claim is (request, HEADS KV heads, GROUP of the query heads that share each, QUERIES query tokens): rows that share a KV
-   head are done together, so that a page's keys and values are read once for all of them. A single token reads them from the
-   page, more from a copy in floats. Softmax is computed online, a page at a time from position 0, so a row's bits depend neither on the batch nor on
-   how its prompt was cut into chunks. */
+   head are done together, so that a page's keys and values are read once for all of them. A single token reads them from
+   the page, more from a copy in floats. Softmax is computed online, a page at a time in order of position, so a row's bits
+   depend neither on the batch nor on how its prompt was cut into chunks. A WINDOW or CAP of 0 is none. */
 #define SHARED (H / KVH)
 #define SPLITS (SHARED / GROUP)
 #define ROWS (QUERIES * GROUP + TILE - 1)
@@ -54,20 +54,24 @@ EGG_INLINE void CAT(NAME, _values)(
     EGG_UNROLL for (int i = 0; i < width; i++) sums[r][d + i] = held[r][i];
 }
 
-/* `rows` rows against a page, of which row r sees the first visible[r] positions; the first `count` are written. */
+/* `rows` rows against a page, of which row r sees positions hidden[r]..visible[r]; the first `count` are written. */
 EGG_INLINE void CAT(NAME, _page)(
     f32x8 (*restrict sums)[WIDTH], float *restrict top, float *restrict total, int rows, const f32x8 (*restrict queries)[WIDTH],
-    const uint16_t *k_page, const uint16_t *v_page, const f32x8 (*keys)[WIDTH], const f32x8 (*values)[WIDTH], const long *visible, long count) {
+    const uint16_t *k_page, const uint16_t *v_page, const f32x8 (*keys)[WIDTH], const f32x8 (*values)[WIDTH], const long *hidden, const long *visible, long count) {
   float weights[TILE * PAGE] __attribute__((aligned(32))), before[TILE] = {0}, highest[TILE] = {0}, rescale[TILE];
   CAT(NAME, _scores)(weights, rows, queries, k_page, keys);
   for (int r = 0; r < rows; r++) {
     float *restrict p = weights + r * PAGE;
+    if (CAP > 0)
+      for (int j = 0; j < PAGE; j++) p[j] = (egg_sigmoid(p[j] * (2.0f / CAP)) * 2.0f - 1.0f) * CAP;
     for (long j = visible[r]; j < PAGE; j++) p[j] = -INFINITY;
+    for (long j = 0; WINDOW && j < hidden[r]; j++) p[j] = -INFINITY;
     f32x8 high = egg_load_f32x8(p);
     for (int j = 8; j < PAGE; j += 8) high = egg_larger(high, egg_load_f32x8(p + j));
     const float most = egg_largest_lane(high);
     before[r] = top[r];
     highest[r] = top[r] = most > before[r] ? most : before[r];
+    if (WINDOW && highest[r] == -INFINITY) highest[r] = 0; /* a row that has seen nothing yet */
   }
   for (int r = 0; r < TILE; r++) rescale[r] = egg_expf(before[r] - highest[r]);
   for (int r = 0; r < rows; r++) {
@@ -114,7 +118,8 @@ void NAME(void *const *a, const long *dims, egg_ctx *ctx) {
         for (int d = 0; d < WIDTH; d++) queries[row][d] = sums[row][d] = (f32x8){0};
         if (n < rows) egg_pad_f32x8(queries[row], q + (token * H + head) * D, D);
       }
-    for (long page = 0; page * PAGE < written; page++) {
+    const long oldest = WINDOW && positions[first] >= WINDOW ? positions[first] - WINDOW + 1 : 0;
+    for (long page = oldest / PAGE; page * PAGE < written; page++) {
       const long next = ((long)table[i * pages + (page + 1 < pages ? page + 1 : page)] * PAGE * KVH + head0) * D;
       const long count = written - page * PAGE < PAGE ? written - page * PAGE : PAGE;
       for (long h = 0; h < HEADS; h++) {
@@ -130,15 +135,16 @@ void NAME(void *const *a, const long *dims, egg_ctx *ctx) {
         }
         for (long tile = 0; tile < rows; tile += solo ? SOLO : TILE) {
           const long row = h * ROWS + tile;
-          long visible[TILE];
+          long hidden[TILE], visible[TILE];
           for (int r = 0; r < TILE; r++) {
             const long token = first + (tile + r < rows ? tile + r : rows - 1) / GROUP, seen = positions[token] - page * PAGE + 1;
             visible[r] = seen < 0 ? 0 : seen < PAGE ? seen : PAGE;
+            hidden[r] = seen - WINDOW < PAGE ? seen - WINDOW : PAGE;
           }
           if (solo)
-            CAT(NAME, _page)(sums + row, top + row, total + row, SOLO, queries + row, k_page, v_page, NULL, NULL, visible, count);
+            CAT(NAME, _page)(sums + row, top + row, total + row, SOLO, queries + row, k_page, v_page, NULL, NULL, hidden, visible, count);
           else if (visible[TILE - 1])
-            CAT(NAME, _page)(sums + row, top + row, total + row, TILE, queries + row, NULL, NULL, keys, values, visible, count);
+            CAT(NAME, _page)(sums + row, top + row, total + row, TILE, queries + row, NULL, NULL, keys, values, hidden, visible, count);
         }
       }
     }

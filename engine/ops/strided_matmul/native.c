@@ -22,7 +22,9 @@ static inline void CAT(NAME, _tile)(f32x8 *restrict sums, const float *restrict 
 }
 
 /* One row times COLUMNS columns that lie side by side, over n terms from k0 on. */
-static inline void CAT(NAME, _row)(float *restrict y, const float *restrict a, const float *restrict b, long k0, long n) {
+static inline void CAT(NAME, _row)(
+    float *restrict y, const float *restrict a, const float *restrict b, long k0, long n, const long *dims) {
+  (void)dims;
   f32x8 held[COLUMNS / 8] = {{0}};
   for (long k = k0; k < k0 + n; k++) {
     const f32x8 one = egg_spread(a[A_K((k))]);
@@ -49,7 +51,7 @@ void NAME(void *const *args, const long *dims, egg_ctx *ctx) {
     for (long k0 = 0; k0 < depth; k0 += DEPTH) {
       const long terms = depth - k0 < DEPTH ? depth - k0 : DEPTH;
       if (rows == 1 && (B_COLUMN) == 1 && width == COLUMNS) {
-        CAT(NAME, _row)(y0, a0, b0, k0, terms);
+        CAT(NAME, _row)(y0, a0, b0, k0, terms, dims);
         continue;
       }
       for (long k = 0; k < terms; k++) {

@@ -95,6 +95,9 @@ static inline float egg_exp2f(float x) {
   return x != x ? x : y;
 }
 
+/* With the operations of the primitives in their order. */
+static inline float egg_sigmoid(float x) { return 1.0f / (egg_exp2f(x * -1.4426950408889634f) + 1.0f); }
+
 /* e^x = 2^n e^f, where f = x - n ln 2 is found in two steps, the first of them exact. */
 static inline float egg_expf(float x) {
   const float clamped = egg_within(x, -105.0f, 90.0f), n = egg_nearest(clamped * 1.44269504f);

@@ -155,8 +155,6 @@ static inline void egg_pad_f16x8(f32x8 *restrict y, const uint16_t *restrict x, 
 
 /* v[i] = unit(v[2 i], v[2 i + 1]), with the operations of the primitives in their order. Not inlined: kernels end with it
    many times over. */
-static inline float egg_sigmoid(float x) { return 1.0f / (egg_exp2f(x * -1.4426950408889634f) + 1.0f); }
-
 static __attribute__((noinline, unused)) void egg_swiglu(f32x8 *v, int count) {
   for (int i = 0; i < count; i++) {
     float gate[8], up[8];

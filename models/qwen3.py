@@ -1,0 +1,7 @@
+"""Qwen3: Llama's layer with an RMSNorm of each head of q and k (Yang et al. 2025)."""
+
+from functools import partial
+
+from models import llama
+
+build = partial(llama.build, head_norms=True)
