@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.ops.base import Array
 from models.checkpoint import open_checkpoint
 from models.config import ModelConfig, from_gguf, from_json
 from models.errors import ModelFileError
@@ -155,7 +156,7 @@ def test_gguf_rope_scaling() -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"general.architecture": "mamba"}, r"'mamba' is not supported \(supported: llama"),
+        ({"general.architecture": "mamba"}, r"'mamba' is not supported \(supported: .*llama"),
         ({"split.count": 3}, "one part of several"),
         ({"llama.expert_count": 8}, "llama with experts"),
         ({"llama.rope.dimension_count": 8}, "a part of each head"),
@@ -200,3 +201,87 @@ def test_linear_scaling_divides_frequencies(tmp_path: Path) -> None:
     )
     np.testing.assert_allclose(of(scaled), of(plain) / 2)
     assert of(plain)[1] == pytest.approx(10000 ** (-1 / 8))
+
+
+GEMMA: dict[str, Any] = {
+    "model_type": "gemma3_text",
+    "hidden_activation": "gelu_pytorch_tanh",
+    "sliding_window": 20,
+    "num_hidden_layers": 7,
+}
+SIXTH = (20, 20, 20, 20, 20, None, 20)
+
+
+@pytest.mark.parametrize(
+    ("given", "windows"),
+    [
+        ({}, ()),
+        ({"model_type": "mistral", "sliding_window": 30}, (30, 30)),
+        ({"model_type": "mistral", "sliding_window": None}, ()),
+        ({"model_type": "qwen2", "sliding_window": 30, "use_sliding_window": False}, ()),
+        (
+            {
+                "model_type": "qwen2",
+                "sliding_window": 30,
+                "use_sliding_window": True,
+                "max_window_layers": 1,
+            },
+            (None, 30),
+        ),
+        (
+            {
+                "model_type": "qwen3",
+                "layer_types": ["full_attention", "sliding_attention"],
+                "sliding_window": 9,
+            },
+            (None, 9),
+        ),
+        (GEMMA, SIXTH),
+        (GEMMA | {"layer_types": ["full_attention"] * 7}, ()),
+    ],
+)
+def test_what_each_layer_sees(
+    tmp_path: Path, given: dict[str, Any], windows: tuple[int | None, ...]
+) -> None:
+    assert read(tmp_path, tiny_llama3() | given).windows == windows
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"layer_types": ["full_attention"]}, "layer_types is no list of 2"),
+        (
+            {"layer_types": ["full_attention", "linear"]},
+            "layers of type 'linear' are not supported",
+        ),
+        ({"model_type": "gemma3", "text_config": {}}, "text and images"),
+        (GEMMA | {"hidden_activation": "gelu"}, "activation 'gelu' is not supported"),
+        (GEMMA | {"final_logit_softcapping": 30.0}, "with final_logit_softcapping"),
+        (GEMMA | {"sliding_window": 0}, "sliding_window is 0"),
+    ],
+)
+def test_what_is_not_built_is_named(tmp_path: Path, given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ModelFileError, match=problem):
+        read(tmp_path, tiny_llama3() | given)
+
+
+def test_base_frequencies_of_gemma_in_old_and_new_spelling(tmp_path: Path) -> None:
+    old = read(
+        tmp_path,
+        tiny_llama3()
+        | GEMMA
+        | {"rope_parameters": None, "rope_theta": 5e5, "rope_local_base_freq": 7e3},
+    )
+    new = read(
+        tmp_path,
+        tiny_llama3()
+        | GEMMA
+        | {
+            "rope_parameters": {
+                "full_attention": {"rope_type": "default", "rope_theta": 5e5},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 7e3},
+            }
+        },
+    )
+    for config in (old, new):
+        assert (config.rope_theta, config.local_rope_theta, config.norm_offset) == (5e5, 7e3, 1.0)
