@@ -65,7 +65,7 @@ def run_engine(
     `address` is the folder of the sockets. `make_runner` is the compiling runner unless a test
     gives another. The process ends at once when its parent does, and leaves SIGINT and SIGTERM,
     which a terminal or a service manager sends to the whole group, to the parent. When loading or
-    a step raises, it logs the traceback, sends `Failed` and exits with status 1.
+    a step raises, it logs the traceback (unless it is a `LoadError`), sends `Failed` and exits with status 1.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -77,9 +77,7 @@ def run_engine(
             heartbeat.stats = core.stats
             _serve(core, sockets)
         except Exception as error:
-            if isinstance(error, LoadError):
-                logger.error("the engine process ends: %s", _one_line(error))
-            else:
+            if not isinstance(error, LoadError):  # that is the user's to mend, and the client says it
                 logger.exception("the engine process ends")
             sockets.send(Failed(_one_line(error)))
             sys.exit(1)
