@@ -77,7 +77,9 @@ def run_engine(
             heartbeat.stats = core.stats
             _serve(core, sockets)
         except Exception as error:
-            if not isinstance(error, LoadError):  # that is the user's to mend, and the client says it
+            if not isinstance(
+                error, LoadError
+            ):  # that is the user's to mend, and the client says it
                 logger.exception("the engine process ends")
             sockets.send(Failed(_one_line(error)))
             sys.exit(1)
