@@ -60,7 +60,8 @@ def compile_model(
         runtime.set_data(pool, runtime.zeros((pages * PAGE_SIZE, width), pool.dtype))
     progress(Progress("load", 1, 1))
     options = _options(config, pages)
-    reports, found = _programs(graph, step, runtime, options, config, progress)
+    name = model.limits.name
+    reports, found = _programs(name, graph, step, runtime, options, config, progress)
     if isinstance(runtime, NativeRuntime):
         table = min(-(-max_model_len // PAGE_SIZE), pages)
         runtime.reserve(
@@ -164,6 +165,7 @@ class _Examples:
 
 
 def _programs(
+    name: str,
     graph: Graph,
     step: StepGraph,
     runtime: Runtime,
@@ -185,7 +187,7 @@ def _programs(
         for library in libraries:
             runtime.library.open(library)
         runtime.load(graph, programs)
-        return [BucketReport.from_json(d) for d in details], True
+        return [BucketReport.from_json(d) for d in details["buckets"]], True
     except FileNotFoundError:
         pass
     except artifact.ArtifactError as error:
@@ -203,5 +205,6 @@ def _programs(
         for f in p.phases
         for i in f.steps
     )
-    artifact.save(path, key, programs, used, [r.as_json() for r in reports])
+    details = {"model": name, "buckets": [r.as_json() for r in reports]}
+    artifact.save(path, key, programs, used, details)
     return reports, False

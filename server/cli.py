@@ -139,6 +139,35 @@ def compile_command(
     _or_exit(lambda: compile_model(settings, report))
 
 
+cache_app = typer.Typer(
+    help="Show or empty the cache of models and compiled programs.", no_args_is_help=True
+)
+app.add_typer(cache_app, name="cache")
+
+
+@cache_app.command("list")
+def cache_list(cache_dir: CacheDir = None) -> None:
+    """Show what the cache holds."""
+    from server.cache_command import print_entries
+    from server.fetch import cache_folder
+
+    print_entries(cache_folder(_settings(locals())))
+
+
+@cache_app.command("clear")
+def cache_clear(
+    cache_dir: CacheDir = None,
+    models: Annotated[bool, typer.Option("--models", help="Model files as well")] = False,
+) -> None:
+    """Delete compiled programs; the next start compiles again."""
+    settings = _settings({"cache_dir": cache_dir})
+    from server.cache_command import clear
+    from server.fetch import cache_folder
+
+    folder = cache_folder(settings)
+    typer.echo(f"freed {clear(folder, models) / (1 << 20):.1f} MiB of {folder}")
+
+
 @app.command(
     add_help_option=False,
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
