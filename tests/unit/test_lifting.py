@@ -217,6 +217,8 @@ FOUND: list[tuple[str, str, Build]] = [
     ("PackedMatmulBias", "bias last", lambda b: nn.linear(b.x(), b.weight(N, K), b.weight(N))),
     ("QuantGateUp", "geglu", lambda b: nn.geglu(*(nn.linear(x, b.quantised()) for x in [b.x()] * 2))),
     ("PackedGateUp", "geglu", lambda b: nn.geglu(*(nn.linear(x, b.weight(N, K)) for x in [b.x()] * 2))),
+    ("RowLayerNorm", "nn", lambda b: nn.layer_norm(b.x(), b.weight(K), b.weight(K))),
+    ("RowLayerNorm", "three axes", lambda b: nn.layer_norm(b.x("t", 3, K), b.weight(K), b.weight(K, dtype=F16))),
     ("RowNorm", "of each head", lambda b: nn.rms_norm(b.x("t", 3, K), b.weight(K), 1e-6)),
     ("QuantMatmulAdd", "residual last", lambda b: nn.linear(b.x(), b.quantised()) + b.x("t", N)),
     ("QuantMatmulAdd", "residual first", lambda b: b.x("t", N) + nn.linear(b.x(), b.quantised())),
@@ -299,6 +301,11 @@ def two_inputs(b: Builder) -> Tensor:
     return nn.swiglu(nn.linear(b.x(), b.quantised()), nn.linear(b.x(), b.quantised()))
 
 
+def exact_gelu(b: Builder) -> Tensor:
+    x = b.x()
+    return nn.linear(x, b.quantised()).gelu() * nn.linear(x, b.quantised())
+
+
 def used_twice(b: Builder) -> Tensor:
     """Old rows that the step's output reads beside the new ones."""
     return scattered(b, read_elsewhere=True)
@@ -306,7 +313,8 @@ def used_twice(b: Builder) -> Tensor:
 
 NOT_FOUND: list[tuple[str, str, Build]] = [
     ("QuantMatmulBias", "of rows", lambda b: nn.linear(b.x(N, K), b.quantised()) + b.x(N).expand(1, N)),
-    ("QuantGateUp", "exact gelu", lambda b: nn.linear(b.x(), b.quantised()).gelu() * nn.linear(b.x(), b.quantised())),
+    ("QuantGateUp", "exact gelu", exact_gelu),
+    ("RowLayerNorm", "not centred", lambda b: nn.rms_norm(b.x(), b.weight(K), 1e-5) + b.x("t", K)),
     ("StridedMatmul", "squares", lambda b: (b.x("t", K) * b.x("t", K)).sum(1)),
     ("StridedMatmul", "times a number", lambda b: (b.x("t", K) * 2.0).sum(1)),
     ("StridedMatmul", "integers", lambda b: b.x("t", K, dtype=I32).matmul(b.x(K, N, dtype=I32))),

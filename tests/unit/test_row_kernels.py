@@ -146,6 +146,11 @@ def norm(k: int) -> Case:
     return Case("RowNorm", ("t", str(k), "1e-05"), inputs)
 
 
+def layer_norm(k: int) -> Case:
+    inputs = (Spec((T, k), F32), Spec((k,), F32), Spec((k,), F32))
+    return Case("RowLayerNorm", ("t", str(k), "1e-05"), inputs)
+
+
 def norm_quantize(k: int, g: int) -> Case:
     inputs = (Spec((T, k), F32), Spec((k,), F32))
     return Case("NormQuantizeRows", ("t", str(k), "1e-05", str(g)), inputs)
@@ -169,6 +174,25 @@ def test_row_norm(k: int) -> None:
     for threads in (1, 2, 3):
         for row in range(9):
             alone = norm(k).run([x[row : row + 1], weight], {"t": 1}, threads)
+            np.testing.assert_array_equal(alone[0], y[row])
+
+
+@pytest.mark.parametrize("k", WIDTHS)
+def test_row_layer_norm(k: int) -> None:
+    x, weight = rows_and_weight(k)
+    x += np.float32(3)
+    bias = np.arange(k, dtype=np.float32)
+    y = layer_norm(k).run([x, weight, bias], T9)
+    wide = x.astype(np.float64)
+    centred = wide - wide.mean(1, keepdims=True)
+    want = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5) * weight + bias
+    np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(
+        y, layer_norm(k).meaning([x, weight, bias], T9), rtol=1e-4, atol=1e-3
+    )
+    for threads in (1, 2, 3):
+        for row in range(9):
+            alone = layer_norm(k).run([x[row : row + 1], weight, bias], {"t": 1}, threads)
             np.testing.assert_array_equal(alone[0], y[row])
 
 

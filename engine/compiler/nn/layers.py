@@ -38,12 +38,13 @@ def layer_norm(
     x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
     """(x - mean) / sqrt(var + eps) (* weight + bias [k]) over the last axis of x [..., k] (Ba et al. 2016)."""
-    last = len(x.shape) - 1
-    k = x.shape[last]
-    centred = x - x.mean(last).expand(last, k)
-    y = centred * ((centred * centred).mean(last) + eps).sqrt().recip().expand(last, k)
-    y = y if weight is None else y * weight.cast(DType.F32)._along(last, x.shape)
-    return y if bias is None else y + bias.cast(DType.F32)._along(last, x.shape)
+    rows, k = product(x.shape[:-1]), x.shape[-1]
+    flat = x.reshape(rows, k)
+    centred = flat + (-flat.mean(1)).expand(1, k)
+    y = centred * ((centred * centred).mean(1) + eps).sqrt().recip().expand(1, k)
+    y = y if weight is None else y * weight.cast(DType.F32).expand(0, rows)
+    y = y if bias is None else y + bias.cast(DType.F32).expand(0, rows)
+    return y.reshape(*x.shape)
 
 
 def group_norm(x: Tensor, groups: int, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:

@@ -114,6 +114,18 @@ static inline float egg_expf(float x) {
   return x != x ? x : y;
 }
 
+/* The sum of a row, in 8 lanes (k modulo 8) and then the lanes in order. */
+static inline float egg_row_sum(const float *restrict x, long k) {
+  float lanes[8] = {0};
+  long i = 0;
+  for (; i + 8 <= k; i += 8)
+    for (int l = 0; l < 8; l++) lanes[l] += x[i + l];
+  for (; i < k; i++) lanes[i & 7] += x[i];
+  float total = 0;
+  for (int l = 0; l < 8; l++) total += lanes[l];
+  return total;
+}
+
 /* 1 / sqrt(mean(x^2) + eps) of a row; squares are summed in 8 lanes (k modulo 8) and the lanes in order. */
 static inline float egg_rms_scale(const float *restrict x, long k, float eps) {
   float lanes[8] = {0};
