@@ -1,11 +1,14 @@
 """How long a cold compile takes, by number of layers: those that are alike are searched once.
 
 `python -m benchmarks.compile_time [--layers 4,30]`. The model is cut off after so many layers and compiled into
-an empty cache. The times are from the open file to the loaded program; saturation is the e-graph's part of them.
+an empty cache. The times are from the open file to the loaded program; saturation is the e-graph's part of them, which
+is shown rule by rule for the last run.
 """
 
 import argparse
 import json
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -39,6 +42,7 @@ class Compile:
     saturation_s: float
     total_s: float
     other_cores: float
+    rule_s: dict[str, float]
 
 
 def measure(path: Path, layers: int, threads: int | None) -> Compile:
@@ -64,7 +68,15 @@ def measure(path: Path, layers: int, threads: int | None) -> Compile:
         saturation_s=sum(region.saturation_s for region in space.regions),
         total_s=total_s,
         other_cores=load.cores(),
+        rule_s=_sums(region.rule_s for region in space.regions),
     )
+
+
+def _sums(parts: Iterable[dict[str, float]]) -> dict[str, float]:
+    total: Counter[str] = Counter()
+    for part in parts:
+        total.update(part)
+    return dict(total)
 
 
 def _ignore(progress: Progress) -> None:
@@ -79,6 +91,7 @@ def main() -> None:
     parser.add_argument("--layers", default="4,30")
     parser.add_argument("--runs", type=int, default=3, help="of each, alternating")
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--rules", type=int, default=5, help="of the slowest rules to show")
     parser.add_argument("--json", type=Path, help="write the result here as well")
     given = parser.parse_args()
     path = resolve(given.model, default_cache_dir())
@@ -101,6 +114,11 @@ def main() -> None:
             f"{median(run.other_cores for run in chosen):.2f}",
         )
     console.print(table)
+    slowest = sorted(runs[-1].rule_s.items(), key=lambda pair: -pair[1])[: given.rules]
+    rules = Table("ms", f"rule, of {len(runs[-1].rule_s)}")
+    for rule, seconds in slowest:
+        rules.add_row(f"{seconds * 1e3:.2f}", " ".join(rule.split()))
+    console.print(rules)
     for n in layers[1:]:
         console.print(f"{n} layers take {totals[n] / totals[layers[0]]:.2f} times {layers[0]}")
     if given.json:

@@ -46,19 +46,28 @@ class EGraph:
             self._egglog.EGraph() if self._one_by_one else self._egglog.EGraph(no_decomp=True)
         )
 
-    def run(self, commands: str) -> None:
-        """Run commands, one a line."""
+    def run(self, commands: str) -> dict[str, float]:
+        """Run commands, one a line; returns the seconds that each rule took, by its text."""
         try:
-            if not self._one_by_one:
-                self._graph.parse_and_run_program(commands)
-                return
-            for line in commands.splitlines():
-                if line:
-                    self._graph.run_program(*self._graph.parse_program(line))
+            if self._one_by_one:
+                lines = (line for line in commands.splitlines() if line)
+                results = [
+                    result
+                    for line in lines
+                    for result in self._graph.run_program(*self._graph.parse_program(line))
+                ]
+            else:
+                results = self._graph.parse_and_run_program(commands)
         except BaseException as error:  # egglog's panics are no `Exception`s
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
             raise EGraphError(str(error)) from error
+        seconds: dict[str, float] = {}
+        for result in results:
+            report = getattr(result, "report", None)
+            for rule, time in getattr(report, "search_and_apply_time_per_rule", {}).items():
+                seconds[rule] = seconds.get(rule, 0.0) + time.total_seconds()
+        return seconds
 
     def serialize(self, roots: list[str]) -> dict[str, Any]:
         """Nodes reachable from the named globals: {"nodes": {id: {op, children, eclass, ...}}, ...}."""

@@ -5,6 +5,7 @@ from time import process_time
 import pytest
 from tiny_llama import TinyLlama
 
+from engine.compiler import regions
 from engine.compiler.dtype import DType
 from engine.compiler.egraph import EGraph, EGraphError
 from engine.compiler.regions import partition
@@ -64,3 +65,20 @@ def test_a_llama_layer_saturates_in_half_a_second(held: DType) -> None:
     for space in spaces:
         assert space.saturation_s < 0.5
         assert space.nodes_before_pruning < 5000
+        assert space.rule_s  # those that matched, where egglog is of version 14
+        slowest = max(space.rule_s, key=lambda rule: space.rule_s[rule])
+        assert space.rule_s[slowest] < 0.1, slowest
+
+
+def test_unrolled_layers_take_time_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """32 layers as one region: nothing explodes where layers are not alike."""
+    monkeypatch.setattr(regions, "_longest_repetition", lambda *_: None)
+    spaces = {}
+    for layers in (4, 32):
+        graph = TinyLlama(layers, DType.U4).graph
+        (region,) = partition(graph)
+        spaces[layers] = explore(region, graph, native_ops())
+    growth = spaces[32].nodes_before_pruning / spaces[4].nodes_before_pruning
+    assert growth < 8.5
+    assert spaces[32].saturation_s < 5
+    assert max(spaces[32].rule_s.values()) < 1

@@ -20,7 +20,7 @@ def _meaning(call: Call, dims: Dims, x: Array, weight: Array, bias: Array) -> Ar
     rows = x.reshape(sizes(_spec(call).shape, dims))
     centred = rows - rows.mean(1, keepdims=True)
     scale = 1 / np.sqrt((centred * centred).mean(1, keepdims=True) + np.float32(call.params[2]))
-    return centred * scale * weight.reshape(-1) + bias.reshape(-1)
+    return np.asarray(centred * scale * weight.reshape(-1) + bias.reshape(-1))
 
 
 def _counts(call: Call, dims: Dims) -> Counts:
