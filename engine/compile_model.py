@@ -47,20 +47,10 @@ def compile_model(
 ) -> Compiled:
     """Build, load and compile a model for steps of up to `config.max_batch_tokens` tokens over a pool of `pages`."""
     progress(Progress("load", 0, 1))
-    graph = Graph()
-    inputs = step_inputs(graph)
-    graph.set_dim("slots", pages * PAGE_SIZE)
-    step = model.build(graph, inputs)
-    runtime = _make_runtime(config, _Examples(inputs, pages))
-    for tensor, loader in step.weights.items():
-        runtime.set_data(tensor, loader)
-    for pool in step.cache:
-        width = pool.shape[1]
-        assert isinstance(width, int)
-        runtime.set_data(pool, runtime.zeros((pages * PAGE_SIZE, width), pool.dtype))
+    prepared = prepare(model, config, pages)
+    graph, step, runtime = prepared.graph, prepared.step, prepared.runtime
     progress(Progress("load", 1, 1))
-    options = _options(config, pages)
-    name = model.limits.name
+    name, options = model.limits.name, prepared.options
     reports, found = _programs(name, graph, step, runtime, options, config, progress)
     if isinstance(runtime, NativeRuntime):
         table = min(-(-max_model_len // PAGE_SIZE), pages)
@@ -75,7 +65,34 @@ def compile_model(
     progress(Progress("pack", 0, 1))
     runtime.settle()
     progress(Progress("pack", 1, 1))
-    return Compiled(runtime, inputs, step.logits, reports, found)
+    return Compiled(runtime, prepared.inputs, step.logits, reports, found)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model's graph and its weights in a runtime, before anything is searched."""
+
+    graph: Graph
+    inputs: StepInputs
+    step: StepGraph
+    runtime: Runtime
+    options: CompileOptions
+
+
+def prepare(model: Model, config: EngineConfig, pages: int) -> Prepared:
+    """Build the graph of a model's step, and give a runtime its weights and a pool of `pages`."""
+    graph = Graph()
+    inputs = step_inputs(graph)
+    graph.set_dim("slots", pages * PAGE_SIZE)
+    step = model.build(graph, inputs)
+    runtime = _make_runtime(config, _Examples(inputs, pages))
+    for tensor, loader in step.weights.items():
+        runtime.set_data(tensor, loader)
+    for pool in step.cache:
+        width = pool.shape[1]
+        assert isinstance(width, int)
+        runtime.set_data(pool, runtime.zeros((pages * PAGE_SIZE, width), pool.dtype))
+    return Prepared(graph, inputs, step, runtime, _options(config, pages))
 
 
 def step_inputs(graph: Graph) -> StepInputs:

@@ -78,7 +78,8 @@ def explore(region: Region, graph: Graph, kernels: Collection[str]) -> RegionSpa
     egraph = EGraph()
     egraph.run(program_text())
     egraph.run(commands)
-    start, rule_s = perf_counter(), {}
+    rule_s: dict[str, float] = {}
+    start = perf_counter()
     for ruleset in RULESETS:
         rule_s |= egraph.run(f"(run-schedule (saturate (run {ruleset})))")
     saturation_s = perf_counter() - start
