@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 
 from engine import CompileOptions, DimBucket, DType, Graph, NativeRuntime, ReferenceRuntime, Tensor
-from engine.compiler import artifact
+from engine.compiler import artifact, nn
 from engine.compiler.program import BucketError
 from engine.compiler.search import SearchError
+from engine.ops.base import Source
 from engine.runtimes.base import DataError, Runtime
+from engine.runtimes.native.kernels import KernelLibrary
+from engine.runtimes.toolchain import ToolchainError
 
 
 @pytest.fixture(params=["reference", "native"])
@@ -150,6 +153,27 @@ def test_a_memory_cap_is_of_the_largest_step_of_a_bucket(
     else:
         with pytest.raises(SearchError, match="too much memory"):
             graph.compile(NativeRuntime(2, directory), options)
+
+
+def test_a_kernel_that_does_not_compile_is_left_out(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    compile_all = KernelLibrary._compile
+
+    def refusing(self: KernelLibrary, sources: list[Source]) -> Path:
+        if any(("BLOCKS", "8") in source.macros for source in sources):
+            raise ToolchainError("cc failed")
+        return compile_all(self, sources)
+
+    monkeypatch.setattr(KernelLibrary, "_compile", refusing)
+    graph = Graph()
+    x, w = graph.tensor(("t", 64)), graph.tensor((40, 64)).persist()
+    nn.linear(x, w).output()
+    runtime = NativeRuntime(2, directory)
+    graph.compile(runtime, CompileOptions(profile_dims={"t": 3}))
+    [step] = runtime.programs.programs[0].phases[0].steps
+    assert step.op.name == "PackedMatmul"
+    assert "a kernel is left out: cc failed" in caplog.text
 
 
 def test_state_is_assigned_in_place_or_copied(runtime: Runtime) -> None:

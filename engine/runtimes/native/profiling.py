@@ -1,5 +1,6 @@
 """Timing candidates where they will run: instructions one by one over all layers' weights, and whole programs."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from engine.compiler.program import Program
 from engine.compiler.search import CandidateError
 from engine.compiler.shape import evaluate
 from engine.compiler.space import RegionSpace
-from engine.ops.base import Array, Spec
+from engine.ops.base import Array, Source, Spec
 from engine.runtimes.base import stored_shape
 from engine.runtimes.native.driver import address_of, dims_array
 from engine.runtimes.native.kernels import source_of
@@ -22,6 +23,7 @@ from engine.runtimes.toolchain import ToolchainError
 if TYPE_CHECKING:
     from engine.runtimes.native.runtime import NativeRuntime
 
+log = logging.getLogger(__name__)
 _SLOW_S = 0.02  # an op that takes longer in one iteration is not run for all of them
 # Trials cease early where they take longer than this together: of a batch of ops, after a few trials; of a program.
 _BATCH_S, _BATCH_TRIALS = 1.5, 2
@@ -42,13 +44,16 @@ class NativeProfiler:
     ) -> dict[str, float]:
         runtime = self._runtime
         self._prepare(program.dims)
-        sources = [source_of(i, runtime.c_symbols, program.fixed) for i, _ in batch]
-        runtime.library.add(sources)
+        least: dict[str, float] = {}
         dims = dims_array(runtime.symbols, program.dims)
         scratch = _Scratch(runtime, program.dims)
-        least: dict[str, float] = {}
+        sources = [source_of(i, runtime.c_symbols, program.fixed) for i, _ in batch]
+        refused = self._refused(sources)
         timed = []
         for (instruction, makers), source in zip(batch, sources, strict=True):
+            if source in refused:
+                least[instruction.key] = float("inf")
+                continue
             slots, function = Slots(), runtime.library.address(source)
             scratch.reset()
             operands = [
@@ -78,6 +83,22 @@ class NativeProfiler:
                 seconds = runtime.driver.seconds(rolled, dims) / space.region.iterations
                 least[key] = min(least.get(key, seconds), seconds)
         return least
+
+    def _refused(self, sources: Sequence[Source]) -> set[Source]:
+        """Compile kernels; returns those that the C compiler does not take, so that the search goes on without them."""
+        library = self._runtime.library
+        try:
+            library.add(sources)
+            return set()
+        except ToolchainError:
+            refused = set()
+        for source in sources:
+            try:
+                library.add([source])
+            except ToolchainError as error:
+                log.warning("a kernel is left out: %s", error)
+                refused.add(source)
+        return refused
 
     def time_program(
         self, program: Program, trials: int, timeout_s: float
