@@ -126,8 +126,8 @@ void NAME(void *const *a, const long *dims, egg_ctx *ctx) {
         const long at = ((long)table[i * pages + page] * PAGE * KVH + head0 + h) * D;
         const uint16_t *k_page = k_pool + at, *v_page = v_pool + at;
         for (long j = h * PAGE / HEADS; j < (h + 1) * PAGE / HEADS; j++) {
-          egg_prefetch(k_pool + next + j * KVH * D, 2 * HEADS * D);
-          egg_prefetch(v_pool + next + j * KVH * D, 2 * HEADS * D);
+          egg_prefetch(k_pool + next + j * KVH * D, 2 * HEADS * D, 2);
+          egg_prefetch(v_pool + next + j * KVH * D, 2 * HEADS * D, 2);
         }
         for (long j = 0; j < (solo ? 0 : PAGE); j++) {
           egg_pad_f16x8(keys[j], k_page + j * KVH * D, D);

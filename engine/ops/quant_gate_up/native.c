@@ -1,7 +1,7 @@
 /* y[m, n] = unit(gate, up) of two products of the same rows with two packed weights: blocks of gates and of ups
    alternate, so the rows' loads are shared and what lies between the products and the result never reaches memory. */
 static inline const uint8_t *CAT(NAME, _block)(void *const *a, long n) {
-  return (const uint8_t *)a[2 + n % 2] + n / 2 * (GROUPS * GROUP_BYTES);
+  return (const uint8_t *)a[2 + n % 2] + n / 2 * BLOCK_BYTES;
 }
 
 EGG_INLINE void CAT(NAME, _finish)(void *const *a, const f32x8 *sums, int rows, int width, long m, long n) {
@@ -22,4 +22,5 @@ void NAME(void *const *a, const long *dims, egg_ctx *ctx) {
 #undef GROUPS
 #undef PLACES
 #undef GROUP_BYTES
+#undef BLOCK_BYTES
 #undef ROW_BYTES

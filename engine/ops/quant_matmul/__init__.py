@@ -133,7 +133,7 @@ def _kernel(name: str, added: str = "") -> Kernel:
 # SHARE times BLOCKS blocks a claim.
 VARIANTS = tuple(
     (("TILE", str(tile)), ("BLOCKS", str(blocks)), ("SHARE", str(share)))
-    for tile, blocks, share in ((8, 1, 4), (4, 2, 2), (8, 2, 2), (6, 4, 1))
+    for tile, blocks, share in ((8, 4, 1), (4, 4, 1), (8, 8, 1), (4, 2, 2))
 )
 
 OPS = (

@@ -1,6 +1,6 @@
 /* y[m, n] = (added[m * ADD_ROW + n] +) sum over k of x[m, k] * w[n, k]. */
 static inline const uint8_t *CAT(NAME, _block)(void *const *a, long n) {
-  return (const uint8_t *)a[2] + n * (GROUPS * GROUP_BYTES);
+  return (const uint8_t *)a[2] + n * BLOCK_BYTES;
 }
 
 EGG_INLINE void CAT(NAME, _finish)(void *const *a, const f32x8 *sums, int rows, int width, long m, long n) {
@@ -20,4 +20,5 @@ void NAME(void *const *a, const long *dims, egg_ctx *ctx) {
 #undef GROUPS
 #undef PLACES
 #undef GROUP_BYTES
+#undef BLOCK_BYTES
 #undef ROW_BYTES

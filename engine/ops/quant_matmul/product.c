@@ -5,6 +5,7 @@
 #define GROUPS (K / G)
 #define PLACES (16 / BITS) /* codes in a 16-bit lane */
 #define GROUP_BYTES EGG_GROUP_BYTES(G, BITS, SCALE_BITS, HAS_MIN)
+#define BLOCK_BYTES (GROUPS * GROUP_BYTES)
 #define ROW_BYTES EGG_ROW_BYTES(K, G)
 
 /* What differs: where the n-th block of 8 outputs lies, and what becomes of rows m.. times blocks n..; sums[row * width + block]. */
@@ -12,13 +13,19 @@ static inline const uint8_t *CAT(NAME, _block)(void *const *a, long n);
 EGG_INLINE void CAT(NAME, _finish)(void *const *a, const f32x8 *sums, int rows, int width, long m, long n);
 
 /* `rows` rows times `width` blocks. Codes come from the blocks, or unpacked from codes[block][k / 2] if that is not NULL.
-   Memory is asked for what lies `ahead` bytes further, if that is not 0. */
+   Memory is asked for what lies `ahead` bytes further in each block, or after its end in the next one. */
 EGG_INLINE void CAT(NAME, _tile)(
-    f32x8 *restrict sums, const uint8_t *restrict x, int rows, const uint8_t *const *restrict blocks, int width, const i16x16 *restrict codes, long ahead) {
+    f32x8 *restrict sums, const uint8_t *restrict x, int rows, const uint8_t *const *restrict blocks, int width, const i16x16 *restrict codes,
+    const uint8_t *const *restrict next, long ahead) {
   EGG_UNROLL for (int i = 0; i < rows * width; i++) sums[i] = (f32x8){0};
   for (long g = 0; g < GROUPS; g++) {
     i32x8 products[16];
-    if (ahead) EGG_UNROLL for (int b = 0; b < width; b++) egg_prefetch(blocks[b] + ahead + g * GROUP_BYTES, GROUP_BYTES);
+    if (next) EGG_UNROLL for (int b = 0; b < width; b++) {
+      const long at = g * GROUP_BYTES + ahead;
+      const uint8_t *from = at < BLOCK_BYTES ? blocks[b] + at : next[b] + at - BLOCK_BYTES;
+      if (rows > 1) egg_prefetch(from, GROUP_BYTES, 3);
+      else egg_prefetch(from, GROUP_BYTES, 2);
+    }
     EGG_UNROLL for (int i = 0; i < rows * width; i++) products[i] = (i32x8){0};
     for (int v = 0; v < G / 2 / PLACES; v++)
       EGG_UNROLL for (int j = 0; j < PLACES; j++) {
@@ -52,20 +59,25 @@ EGG_INLINE void CAT(NAME, _tile)(
 }
 
 EGG_INLINE void CAT(NAME, _rows)(
-    void *const *a, int rows, const uint8_t *const *restrict blocks, int width, const i16x16 *restrict codes, long ahead, long m, long n) {
+    void *const *a, int rows, const uint8_t *const *restrict blocks, int width, const i16x16 *restrict codes,
+    const uint8_t *const *restrict next, long ahead, long m, long n) {
   f32x8 sums[16];
-  CAT(NAME, _tile)(sums, (const uint8_t *)a[1] + m * ROW_BYTES, rows, blocks, width, codes, ahead);
+  CAT(NAME, _tile)(sums, (const uint8_t *)a[1] + m * ROW_BYTES, rows, blocks, width, codes, next, ahead);
   CAT(NAME, _finish)(a, sums, rows, width, m, n);
 }
 
 /* All rows times the two blocks from n, in tiles. The first tile asks for the next two blocks. */
 EGG_INLINE void CAT(NAME, _pair)(void *const *a, long rows, const i16x16 *restrict codes, long n, long blocks) {
   const uint8_t *const both[2] = {CAT(NAME, _block)(a, n), CAT(NAME, _block)(a, n + 1 < blocks ? n + 1 : n)};
-  long m = 0, ahead = codes ? 0 : CAT(NAME, _block)(a, n + 2) - both[0];
-  for (; m + TILE <= rows; m += TILE, ahead = 0) CAT(NAME, _rows)(a, TILE, both, 2, codes, ahead, m, n);
-  for (; m + TILE / 2 <= rows; m += TILE / 2, ahead = 0) CAT(NAME, _rows)(a, TILE / 2, both, 2, codes, ahead, m, n);
-  if (TILE > 4 && m + 2 <= rows) CAT(NAME, _rows)(a, 2, both, 2, codes, ahead, m, n), m += 2, ahead = 0;
-  for (; m < rows; m++, ahead = 0) CAT(NAME, _rows)(a, 1, both, 2, codes, ahead, m, n);
+  const uint8_t *const after[2] = {CAT(NAME, _block)(a, n + 2), CAT(NAME, _block)(a, n + 3)}, *const *next = codes ? NULL : after;
+  long m = 0;
+#define TILES(count, bound) \
+  for (; m + count <= bound; m += count, next = NULL) CAT(NAME, _rows)(a, count, both, 2, codes, next, BLOCK_BYTES, m, n)
+  TILES(TILE, rows);
+  TILES(TILE / 2, rows);
+  if (TILE > 4) TILES(2, rows);
+  TILES(1, rows);
+#undef TILES
 }
 
 /* The codes of one block as vectors of 16-bit numbers, in order of k. */
@@ -97,9 +109,12 @@ static inline void CAT(NAME, _product)(void *const *a, long rows, long blocks, e
       continue;
     }
     for (long n = c * share; n < end; n += BLOCKS) {
-      const uint8_t *streams[BLOCKS];
-      for (int b = 0; b < BLOCKS; b++) streams[b] = CAT(NAME, _block)(a, n + b < end ? n + b : n);
-      CAT(NAME, _rows)(a, 1, streams, BLOCKS, NULL, EGG_AHEAD, 0, n);
+      const uint8_t *streams[BLOCKS], *next[BLOCKS];
+      for (int b = 0; b < BLOCKS; b++) {
+        streams[b] = CAT(NAME, _block)(a, n + b < end ? n + b : n);
+        next[b] = CAT(NAME, _block)(a, n + b + BLOCKS);
+      }
+      CAT(NAME, _rows)(a, 1, streams, BLOCKS, NULL, next, EGG_AHEAD < BLOCK_BYTES ? EGG_AHEAD : BLOCK_BYTES, 0, n);
     }
   }
 }

@@ -35,10 +35,11 @@ static inline void egg_store_part(float *p, f32x8 v, long count) {
 /* How far ahead, in bytes, a stream through memory asks for what it will need: far enough to hide the latency. */
 #define EGG_AHEAD 3072
 
-/* Ask for the `size` bytes at p, which need not exist. */
-EGG_INLINE void egg_prefetch(const void *p, long size) {
-  EGG_UNROLL for (long at = 0; at < size; at += 64) __builtin_prefetch((const char *)p + at, 0, 2);
-}
+/* Ask for the `size` bytes at p, which need not exist: into all caches (3), or past the first, which is small (2). */
+#define egg_prefetch(p, size, level) \
+  do { \
+    EGG_UNROLL for (long at_ = 0; at_ < (size); at_ += 64) __builtin_prefetch((const char *)(p) + at_, 0, level); \
+  } while (0)
 
 /* Two adjacent 16-bit numbers in every 32-bit lane. */
 static inline i16x16 egg_spread_pair(const int16_t *p) {
