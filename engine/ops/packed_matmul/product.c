@@ -45,7 +45,7 @@ EGG_INLINE void CAT(NAME, _rows)(
   EGG_UNROLL for (int i = 0; i < rows * width; i++) sums[i] = (f32x8){0};
   long k = 0;
   for (; k + 4 <= K; k += 4) {
-    EGG_UNROLL for (int b = 0; b < width; b++) egg_prefetch(blocks[b] + EGG_AHEAD + k / COLUMNS * (BLOCK_BYTES / ((K + COLUMNS - 1) / COLUMNS)), 64, 3);
+    EGG_UNROLL for (int b = 0; b < width; b++) egg_prefetch(blocks[b] + EGG_AHEAD + k / COLUMNS * (BLOCK_BYTES / ((K + COLUMNS - 1) / COLUMNS)), 64, 2);
     EGG_UNROLL for (int e = 0; e < 4; e++) CAT(NAME, _step)(sums, x, rows, blocks, width, k + e);
   }
   for (; k < K; k++) CAT(NAME, _step)(sums, x, rows, blocks, width, k);
