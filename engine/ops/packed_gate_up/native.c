@@ -1,4 +1,5 @@
-/* y[m, n] = unit(gate, up) of two products of the same rows: blocks of gates and of ups alternate. */
+/* y[m, n] = unit(gate, up) of two products of the same rows with two packed weights: blocks of gates and of ups
+   alternate, so the rows' loads are shared and what lies between the products and the result never reaches memory. */
 static inline const uint8_t *CAT(NAME, _block)(void *const *a, long n) {
   return (const uint8_t *)a[2 + n % 2] + n / 2 * BLOCK_BYTES;
 }
@@ -18,5 +19,3 @@ void NAME(void *const *a, const long *dims, egg_ctx *ctx) {
   (void)dims;
   CAT(NAME, _product)(a, M, (N + 7) / 8 * 2, ctx);
 }
-#undef COLUMNS
-#undef BLOCK_BYTES

@@ -86,8 +86,15 @@ def product_counts(call: Call, dims: Dims) -> Counts:
 
 def product_macros(call: Call, code: Callable[["int | Dim"], str]) -> tuple[tuple[str, str], ...]:
     m, n, k = (code(parse_dim(p)) for p in call.params[:3])
-    held = {DType.F32: "F32", DType.F16: "F16", DType.BF16: "BF16"}[layout_type(call.inputs[1])]
-    return (("M", m), ("N", n), ("K", k), (f"HELD_{held}", "1"))
+    held = layout_type(call.inputs[1])
+    return (
+        ("M", m),
+        ("N", n),
+        ("K", k),
+        (f"HELD_{held.value.upper()}", "1"),
+        ("COLUMNS", "2" if held is DType.BF16 else "1"),
+        ("BLOCK_BYTES", str(LANES * packed_row_bytes(int(call.params[2]), held))),
+    )
 
 
 def multiply(call: Call, x: Array, weights: Array) -> Array:

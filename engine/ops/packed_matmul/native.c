@@ -15,5 +15,3 @@ void NAME(void *const *a, const long *dims, egg_ctx *ctx) {
   (void)dims;
   CAT(NAME, _product)(a, M, (N + 7) / 8, ctx);
 }
-#undef COLUMNS
-#undef BLOCK_BYTES

@@ -1,16 +1,7 @@
 /* Products of rows of floats with packed float weights, for the kernels that end differently.
 
-   Sums run over k in order, one fma a column: a row's bits depend on nothing but the row and the weights. */
-#if defined(HELD_BF16)
-#define COLUMNS 2 /* in a vector's load */
-#define BLOCK_BYTES (32L * ((K + 1) / 2))
-#elif defined(HELD_F16)
-#define COLUMNS 1
-#define BLOCK_BYTES (16L * K)
-#else
-#define COLUMNS 1
-#define BLOCK_BYTES (32L * K)
-#endif
+   Sums run over k in order, one fma a column: a row's bits depend on nothing but the row and the weights. A block's vector
+   holds COLUMNS columns. */
 
 /* What differs: where the n-th block of 8 outputs lies, and what becomes of rows m.. times blocks n..; sums[row * width + block]. */
 static inline const uint8_t *CAT(NAME, _block)(void *const *a, long n);

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from engine.compiler.shape import Dim
+from engine.ops import packed_gate_up
 from engine.ops.base import Array, Call, Dims, Kernel, Source, template
 from engine.ops.gated_units import gated
 from engine.ops.quant_matmul import (
@@ -23,7 +24,7 @@ def _meaning(call: Call, dims: Dims, rows: Array, gate: Array, up: Array) -> Arr
 
 def _source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
     macros = (*product_macros(call, code), ("UNIT", f"egg_{call.params[4]}"))
-    return Source(PRODUCT + template(__file__), macros)
+    return Source(PRODUCT + template(packed_gate_up.__file__), macros)
 
 
 OPS = (

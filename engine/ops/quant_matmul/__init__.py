@@ -11,6 +11,7 @@ import numpy as np
 
 from engine.compiler.dtype import DType
 from engine.compiler.shape import Dim, parse_dim
+from engine.ops import packed_matmul
 from engine.ops.base import Array, Call, Counts, Dims, Fold, Kernel, Op, Source, Spec, template
 from engine.ops.quant_matmul import layout
 from engine.ops.quantize_rows import dequantize as dequantize_rows
@@ -83,7 +84,18 @@ def product_counts(call: Call, dims: Dims) -> Counts:
 def product_macros(call: Call, code: Callable[["int | Dim"], str]) -> tuple[tuple[str, str], ...]:
     """Macros of such a kernel."""
     m, n, k = (code(parse_dim(p)) for p in call.params[:3])
-    return (("M", m), ("N", n), ("K", k), *layout.Format.parse(call.inputs[1].layout).macros)
+    form = layout.Format.parse(call.inputs[1].layout)
+    return (
+        ("M", m),
+        ("N", n),
+        ("K", k),
+        *form.macros,
+        ("GROUPS", "(K / G)"),
+        ("PLACES", str(16 // form.bits)),
+        ("GROUP_BYTES", "EGG_GROUP_BYTES(G, BITS, SCALE_BITS, HAS_MIN)"),
+        ("BLOCK_BYTES", "(GROUPS * GROUP_BYTES)"),
+        ("ROW_BYTES", "EGG_ROW_BYTES(K, G)"),
+    )
 
 
 def product(call: Call, rows: Array, weights: Array) -> Array:
@@ -108,7 +120,7 @@ def _kernel(name: str, added: str = "") -> Kernel:
 
     def source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
         return Source(
-            PRODUCT + template(__file__),
+            PRODUCT + template(packed_matmul.__file__),
             (
                 *product_macros(call, code),
                 ("ADD", str(int(bool(added)))),

@@ -1,12 +1,8 @@
 /* Products of quantised rows with packed weights (both formats are in quantized.h), for the kernels that end differently.
 
    A group's integer sum is exact; groups are added in order of k as fma(sum, scale_w * scale_x) and then fma(minimum,
-   sum_x). So a row's bits depend on nothing but the row and the weights, whatever M, TILE, BLOCKS and the threads are. */
-#define GROUPS (K / G)
-#define PLACES (16 / BITS) /* codes in a 16-bit lane */
-#define GROUP_BYTES EGG_GROUP_BYTES(G, BITS, SCALE_BITS, HAS_MIN)
-#define BLOCK_BYTES (GROUPS * GROUP_BYTES)
-#define ROW_BYTES EGG_ROW_BYTES(K, G)
+   sum_x). So a row's bits depend on nothing but the row and the weights, whatever M, TILE, BLOCKS and the threads are. A
+   16-bit lane holds PLACES codes. */
 
 /* What differs: where the n-th block of 8 outputs lies, and what becomes of rows m.. times blocks n..; sums[row * width + block]. */
 static inline const uint8_t *CAT(NAME, _block)(void *const *a, long n);
