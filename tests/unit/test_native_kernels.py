@@ -142,7 +142,8 @@ def test_kernels_of_another_build(build: str, tmp_path: Path) -> None:
         environment["LD_PRELOAD"] = " ".join(path.strip() for path in found)
         environment["ASAN_OPTIONS"] = "detect_leaks=0"
     del environment["EGGLM_TEST_BUILDS"]
-    files = sorted(str(p) for p in HERE.glob("test_*kernel*.py"))
+    patterns = ("test_*kernel*.py", "test_composed.py", "test_blocks.py")
+    files = sorted(str(p) for pattern in patterns for p in HERE.glob(pattern))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *files],
         env=environment,
