@@ -3,6 +3,7 @@
 `test_compile` has the same calls on real runtimes.
 """
 
+import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
@@ -15,6 +16,7 @@ from engine.compiler.extract import Instruction
 from engine.compiler.graph import Graph, Node
 from engine.compiler.options import CompileOptions, DimBucket
 from engine.compiler.program import BucketError, CompiledPrograms, Program
+from engine.compiler.report import BucketReport
 from engine.compiler.search import CandidateError, Profiler, SearchError
 from engine.compiler.shape import View
 from engine.compiler.space import RegionSpace
@@ -310,3 +312,11 @@ def test_a_built_graph_takes_no_more_nodes_and_no_other_buckets() -> None:
         graph.tensor((3,))
     with pytest.raises(RuntimeError, match="buckets cannot change"):
         graph.build_search_space(runtime, CompileOptions())
+
+
+def test_a_report_with_rejected_candidates_is_saved_and_read_back() -> None:
+    report = BucketReport("t=1", {"t": 1})
+    report.rejected.update(["too slow", "too slow", "different output"])
+    again = BucketReport.from_json(json.loads(json.dumps(report.as_json())))
+    assert again == report
+    assert again.rejected["too slow"] == 2
