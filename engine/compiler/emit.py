@@ -5,6 +5,7 @@ Analyses are done here, in Python, on the frontend's exact knowledge; rules matc
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 
 from engine.compiler.graph import Graph, Node
 from engine.compiler.regions import Region
@@ -86,9 +87,9 @@ def _sole_scatter(state: Node, reads: int, graph: Graph) -> bool:
 
 def _facts(node: Node, region: Region) -> list[str]:
     facts = [f'(multiple_of_8 "{d}")' for d in node.shape if isinstance(d, int) and d % 8 == 0]
-    if len(node.shape) == 3 and all(isinstance(d, int) for d in node.shape[1:]):
-        b, g = node.shape[1:]
-        facts.append(f'(grouped "{b}" "{g}" "{b * g}")')
+    shapes = (node.shape, *(o.view.shape for o in node.inputs))
+    pairs = (pair for shape in shapes if len(shape) > 2 for pair in pairwise(shape))
+    facts += [f'(grouped "{b}" "{g}" "{b * g}")' for b, g in pairs]
     if len(node.shape) == 4 and isinstance(half := node.shape[3], int):
         facts.append(f'(doubled "{2 * half}" "{half}")')
     for operand in node.inputs:

@@ -199,15 +199,51 @@ def ordered(b: Builder, order: int) -> Tensor:
     return (right * left if order & 4 else left * right).sum(2)
 
 
+def mixture(
+    b: Builder,
+    held: str = "bf16",
+    normalise: bool = True,
+    unit: Callable[[Tensor, Tensor], Tensor] = nn.swiglu,
+    scaled: bool = False,
+    f: int = N,
+) -> Tensor:
+    """Six experts of which each token has two, as Qwen's and (with `scaled` experts) Gemma's routers choose them."""
+
+    def stack(n: int, k: int) -> Tensor:
+        if held == "4 bits":
+            return b.quantised(group=8, n=6 * n, k=k).split(0, n)
+        return b.weight(6, n, k, dtype=DType(held)).cast(F32)
+
+    x = b.x()
+    weights, experts = nn.route(nn.linear(x, b.weight(6, K)), 2, normalise=normalise)
+    if scaled:
+        weights = weights * b.weight(6).gather(experts)
+    stacks = [stack(n, k) for n, k in ((f, K), (f, K), (K, f))]
+    return nn.experts_glu(x, weights, experts, *stacks, unit=unit)
+
+
 FOUND: list[tuple[str, str, Build]] = [
+    *(
+        ("PackedExpertGateUp", f"{held} {unit.__name__}, {rest}",
+         lambda b, h=held, u=unit, r=rest: mixture(b, h, unit=u, **r))
+        for held in ("f32", "f16", "bf16")
+        for unit in (nn.swiglu, nn.geglu)
+        for rest in ({}, {"normalise": False}, {"scaled": True})
+    ),
+    ("QuantExpertGateUp", "4 bits", lambda b: mixture(b, "4 bits")),
+    ("QuantExpertMatmul", "4 bits", lambda b: mixture(b, "4 bits", unit=nn.geglu, scaled=True)),
+    ("CombinePairs", "4 bits", lambda b: mixture(b, "4 bits")),
+    ("CopyRows", "two axes of rows", lambda b: nn.embedding(b.x(10, 8), b.x("t", 3, dtype=I32))),
+    ("QuantGatherRows", "two axes of rows", lambda b: nn.embedding(b.quantised(), b.x("t", 3, dtype=I32))),
     *(("RowNorm", f"order {i}", lambda b, i=i: norm(b, i)) for i in range(8)),
     ("RowNorm", "nn", lambda b: nn.rms_norm(b.x(), b.weight(K, dtype=BF16), 1e-6)),
     *(("QuantMatmul", f"4 bits, order {i}", lambda b, i=i: dequantised(b, i)) for i in range(4)),
     *(
-        ("QuantMatmul", f"{bits} bits, {group}, {minimum}, {scales.value}",
-         lambda b, a=(bits, group, minimum, scales, N, 2 * group): nn.linear(b.x("t", a[-1]), b.quantised(*a)))
+        ("QuantMatmul", f"{bits} bits, {groups} of {group}, {minimum}, {scales.value}",
+         lambda b, a=(bits, group, minimum, scales, N, groups * group): nn.linear(b.x("t", a[-1]), b.quantised(*a)))
         for bits in (4, 8)
         for group in (16, 32, 64)
+        for groups in (1, 2)
         for minimum in (False, True)
         for scales in (F16, F32)
     ),
@@ -253,6 +289,15 @@ FOUND: list[tuple[str, str, Build]] = [
 @pytest.mark.parametrize(("op", "build"), [pytest.param(o, f, id=f"{o}: {n}") for o, n, f in FOUND])
 def test_found(op: str, build: Build) -> None:
     assert op in found(build)
+
+
+@pytest.mark.parametrize("held", ["f32", "bf16", "4 bits"])
+def test_no_token_gathers_weights_of_its_experts(held: str) -> None:
+    """Nothing of the size of a token's weights is ever made where products by expert are found."""
+    b = Builder()
+    mixture(b, held).output()
+    (region,) = [explore(r, b.graph, native_ops()) for r in partition(b.graph)]
+    assert {node.op for node in region.classes[region.roots[0]]} == {"CombinePairs"}
 
 
 # -- what only looks like it ------------------------------------------------------------------------------------------
@@ -312,6 +357,8 @@ def used_twice(b: Builder) -> Tensor:
 
 
 NOT_FOUND: list[tuple[str, str, Build]] = [
+    ("CombinePairs", "outputs that fill no block", lambda b: mixture(b, f=12)),
+    ("CombinePairs", "of another unit", lambda b: mixture(b, unit=lambda gate, up: gate.relu() * up)),
     ("QuantMatmulBias", "of rows", lambda b: nn.linear(b.x(N, K), b.quantised()) + b.x(N).expand(1, N)),
     ("QuantGateUp", "exact gelu", exact_gelu),
     ("RowLayerNorm", "not centred", lambda b: nn.rms_norm(b.x(), b.weight(K), 1e-5) + b.x("t", K)),

@@ -6,6 +6,7 @@ from engine.compiler.shape import Dim
 from engine.ops.base import Array, Call, Dims, Kernel, Source, template
 from engine.ops.gated_units import gated
 from engine.ops.packed_matmul import (
+    ENTRY,
     PRODUCT,
     VARIANTS,
     multiply,
@@ -21,10 +22,17 @@ def _meaning(call: Call, dims: Dims, x: Array, gate: Array, up: Array) -> Array:
     return gated(call.params[3], left, right)
 
 
-def _source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
-    macros = (*product_macros(call, code), ("UNIT", f"egg_{call.params[3]}"))
-    return Source(PRODUCT + template(__file__), macros)
+def finish_macros(kind: str) -> tuple[tuple[str, str], ...]:
+    """Macros of `FINISH`."""
+    return (("UNIT", f"egg_{kind}"), ("STREAMS", "2"))
 
+
+def _source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
+    macros = (*product_macros(call, code), *finish_macros(call.params[3]))
+    return Source(PRODUCT + FINISH + ENTRY, macros)
+
+
+FINISH = template(__file__)
 
 OPS = (
     Kernel(

@@ -14,8 +14,3 @@ EGG_INLINE void CAT(NAME, _finish)(void *const *a, const f32x8 *sums, int rows, 
       egg_store_part((float *)a[0] + (m + r) * N + at, done[r * width / 2 + b], N - at);
     }
 }
-
-void NAME(void *const *a, const long *dims, egg_ctx *ctx) {
-  (void)dims;
-  CAT(NAME, _product)(a, M, (N + 7) / 8 * 2, ctx);
-}

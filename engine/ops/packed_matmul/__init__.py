@@ -114,16 +114,21 @@ def _matmul_add(call: Call, dims: Dims, x: Array, weights: Array, added: Array) 
     return added.reshape(-1, y.shape[1]) + y
 
 
+def finish_macros(added: str = "") -> tuple[tuple[str, str], ...]:
+    """Macros of `FINISH`: a "residual" [m, n], a "bias" [n] or nothing is added to the product."""
+    return (
+        ("ADD", str(int(bool(added)))),
+        ("ADD_ROW", "N" if added == "residual" else "0"),
+        ("STREAMS", "1"),
+    )
+
+
 def _kernel(name: str, added: str = "") -> Kernel:
-    """`added`: what is added to the product, a "residual" [m, n] or a "bias" [n]."""
 
     def source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
-        macros = (
-            *product_macros(call, code),
-            ("ADD", str(int(bool(added)))),
-            ("ADD_ROW", "N" if added == "residual" else "0"),
+        return Source(
+            PRODUCT + FINISH + ENTRY, (*product_macros(call, code), *finish_macros(added))
         )
-        return Source(PRODUCT + template(__file__), macros)
 
     return Kernel(
         name,
@@ -138,7 +143,9 @@ def _kernel(name: str, added: str = "") -> Kernel:
     )
 
 
-PRODUCT = template(__file__, "product.c")
+PRODUCT, FINISH, ENTRY = (
+    template(__file__, f"{part}.c") for part in ("product", "native", "entry")
+)
 # TILE rows of activations by 16 outputs; for a single row, BLOCKS streams of 8 outputs; SHARE times BLOCKS a claim.
 VARIANTS = tuple(
     (("TILE", str(tile)), ("BLOCKS", str(blocks)), ("SHARE", str(share)))

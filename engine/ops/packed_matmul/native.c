@@ -10,8 +10,3 @@ EGG_INLINE void CAT(NAME, _finish)(void *const *a, const f32x8 *sums, int rows, 
       egg_store_part((float *)a[0] + index, sum, N - at);
     }
 }
-
-void NAME(void *const *a, const long *dims, egg_ctx *ctx) {
-  (void)dims;
-  CAT(NAME, _product)(a, M, (N + 7) / 8, ctx);
-}

@@ -43,23 +43,26 @@ EGG_INLINE void CAT(NAME, _rows)(
   CAT(NAME, _finish)(a, sums, rows, width, m, n);
 }
 
-/* All rows times all blocks: a single row reads BLOCKS streams at a time, more rows go in tiles over two. */
-static inline void CAT(NAME, _product)(void *const *a, long rows, long blocks, egg_ctx *ctx) {
-  const long share = BLOCKS * SHARE;
-  for (long c; (c = egg_claim(ctx)) * share < blocks;) {
-    const long end = (c + 1) * share < blocks ? (c + 1) * share : blocks;
-    const int width = rows > 1 ? 2 : BLOCKS;
-    for (long n = c * share; n < end; n += width) {
-      const uint8_t *streams[BLOCKS < 2 ? 2 : BLOCKS];
-      for (int b = 0; b < width; b++) streams[b] = CAT(NAME, _block)(a, n + b < end ? n + b : n);
-      if (rows == 1) {
-        CAT(NAME, _rows)(a, 1, streams, BLOCKS, 0, n);
-        continue;
-      }
-      long m = 0;
-      for (; m + TILE <= rows; m += TILE) CAT(NAME, _rows)(a, TILE, streams, 2, m, n);
-      for (; m + 2 <= rows; m += 2) CAT(NAME, _rows)(a, 2, streams, 2, m, n);
-      if (m < rows) CAT(NAME, _rows)(a, 1, streams, 2, m, n);
+/* Blocks that one claim takes: a single row reads BLOCKS streams at a time, more rows go in tiles over two. */
+static inline long CAT(NAME, _share)(long rows) {
+  (void)rows;
+  return BLOCKS * SHARE;
+}
+
+/* All rows times the blocks n..end. */
+static inline void CAT(NAME, _product)(void *const *a, long rows, long n, long end, egg_ctx *ctx) {
+  (void)ctx;
+  const int width = rows > 1 ? 2 : BLOCKS;
+  for (; n < end; n += width) {
+    const uint8_t *streams[BLOCKS < 2 ? 2 : BLOCKS];
+    for (int b = 0; b < width; b++) streams[b] = CAT(NAME, _block)(a, n + b < end ? n + b : n);
+    if (rows == 1) {
+      CAT(NAME, _rows)(a, 1, streams, BLOCKS, 0, n);
+      continue;
     }
+    long m = 0;
+    for (; m + TILE <= rows; m += TILE) CAT(NAME, _rows)(a, TILE, streams, 2, m, n);
+    for (; m + 2 <= rows; m += 2) CAT(NAME, _rows)(a, 2, streams, 2, m, n);
+    if (m < rows) CAT(NAME, _rows)(a, 1, streams, 2, m, n);
   }
 }

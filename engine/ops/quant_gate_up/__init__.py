@@ -3,9 +3,10 @@
 from collections.abc import Callable
 
 from engine.compiler.shape import Dim
-from engine.ops import packed_gate_up
-from engine.ops.base import Array, Call, Dims, Kernel, Source, template
+from engine.ops.base import Array, Call, Dims, Kernel, Source
 from engine.ops.gated_units import gated
+from engine.ops.packed_gate_up import FINISH, finish_macros
+from engine.ops.packed_matmul import ENTRY
 from engine.ops.quant_matmul import (
     PRODUCT,
     VARIANTS,
@@ -23,8 +24,8 @@ def _meaning(call: Call, dims: Dims, rows: Array, gate: Array, up: Array) -> Arr
 
 
 def _source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
-    macros = (*product_macros(call, code), ("UNIT", f"egg_{call.params[4]}"))
-    return Source(PRODUCT + template(packed_gate_up.__file__), macros)
+    macros = (*product_macros(call, code), *finish_macros(call.params[4]))
+    return Source(PRODUCT + FINISH + ENTRY, macros)
 
 
 OPS = (

@@ -11,8 +11,8 @@ import numpy as np
 
 from engine.compiler.dtype import DType
 from engine.compiler.shape import Dim, parse_dim
-from engine.ops import packed_matmul
 from engine.ops.base import Array, Call, Counts, Dims, Fold, Kernel, Op, Source, Spec, template
+from engine.ops.packed_matmul import ENTRY, FINISH, finish_macros
 from engine.ops.quant_matmul import layout
 from engine.ops.quantize_rows import dequantize as dequantize_rows
 
@@ -116,16 +116,9 @@ def _matmul_add(call: Call, dims: Dims, rows: Array, weights: Array, added: Arra
 
 
 def _kernel(name: str, added: str = "") -> Kernel:
-    """`added`: what is added to the product, a "residual" [m, n] or a "bias" [n]."""
-
     def source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
         return Source(
-            PRODUCT + template(packed_matmul.__file__),
-            (
-                *product_macros(call, code),
-                ("ADD", str(int(bool(added)))),
-                ("ADD_ROW", "N" if added == "residual" else "0"),
-            ),
+            PRODUCT + FINISH + ENTRY, (*product_macros(call, code), *finish_macros(added))
         )
 
     return Kernel(

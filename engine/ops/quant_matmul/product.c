@@ -84,33 +84,29 @@ static inline void CAT(NAME, _unpack)(i16x16 *restrict codes, const uint8_t *res
         *codes++ = egg_codes(egg_load_i16x16(block + g * GROUP_BYTES + 32 * v), BITS, j);
 }
 
-/* All rows times all blocks: a single row reads BLOCKS streams at a time; a few rows read two; for more, two blocks are
+/* Blocks that one claim takes: a single row reads BLOCKS streams at a time; a few rows read two; for more, two blocks are
    unpacked once to codes that all tiles read. */
-static inline void CAT(NAME, _product)(void *const *a, long rows, long blocks, egg_ctx *ctx) {
-  const long share = BLOCKS * SHARE;
+static inline long CAT(NAME, _share)(long rows) { return rows > 64 ? 2 : BLOCKS * SHARE; }
+
+/* All rows times the blocks n..end. */
+static inline void CAT(NAME, _product)(void *const *a, long rows, long n, long end, egg_ctx *ctx) {
   if (rows > 64) {
     i16x16 *restrict codes = ctx->scratch;
-    for (long c; (c = egg_claim(ctx)) * 2 < blocks;) {
-      const long n = 2 * c;
-      CAT(NAME, _unpack)(codes, CAT(NAME, _block)(a, n));
-      CAT(NAME, _unpack)(codes + K / 2, CAT(NAME, _block)(a, n + 1 < blocks ? n + 1 : n));
-      CAT(NAME, _pair)(a, rows, codes, n, blocks);
-    }
+    CAT(NAME, _unpack)(codes, CAT(NAME, _block)(a, n));
+    CAT(NAME, _unpack)(codes + K / 2, CAT(NAME, _block)(a, n + 1 < end ? n + 1 : n));
+    CAT(NAME, _pair)(a, rows, codes, n, end);
     return;
   }
-  for (long c; (c = egg_claim(ctx)) * share < blocks;) {
-    const long end = (c + 1) * share < blocks ? (c + 1) * share : blocks;
-    if (rows > 1) {
-      for (long n = c * share; n < end; n += 2) CAT(NAME, _pair)(a, rows, NULL, n, end);
-      continue;
+  if (rows > 1) {
+    for (; n < end; n += 2) CAT(NAME, _pair)(a, rows, NULL, n, end);
+    return;
+  }
+  for (; n < end; n += BLOCKS) {
+    const uint8_t *streams[BLOCKS], *next[BLOCKS];
+    for (int b = 0; b < BLOCKS; b++) {
+      streams[b] = CAT(NAME, _block)(a, n + b < end ? n + b : n);
+      next[b] = CAT(NAME, _block)(a, n + b + BLOCKS);
     }
-    for (long n = c * share; n < end; n += BLOCKS) {
-      const uint8_t *streams[BLOCKS], *next[BLOCKS];
-      for (int b = 0; b < BLOCKS; b++) {
-        streams[b] = CAT(NAME, _block)(a, n + b < end ? n + b : n);
-        next[b] = CAT(NAME, _block)(a, n + b + BLOCKS);
-      }
-      CAT(NAME, _rows)(a, 1, streams, BLOCKS, NULL, next, EGG_AHEAD < BLOCK_BYTES ? EGG_AHEAD : BLOCK_BYTES, 0, n);
-    }
+    CAT(NAME, _rows)(a, 1, streams, BLOCKS, NULL, next, EGG_AHEAD < BLOCK_BYTES ? EGG_AHEAD : BLOCK_BYTES, 0, n);
   }
 }
