@@ -32,6 +32,7 @@ class BucketReport:
     candidates: float = 0.0
     ranked: int = 0
     timed_ops: int = 0
+    remembered_ops: int = 0
     timed_programs: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
     first_s: float = 0.0
@@ -140,8 +141,9 @@ def text(report: BucketReport) -> str:
         [
             f"bucket {report.name}, timed at {', '.join(f'{k}={v}' for k, v in report.dims.items())}",
             f"  space      {report.classes} classes, {report.nodes} e-nodes, about {report.candidates:.1e} candidates",
-            f"  search     {report.ranked} candidates ranked, {report.timed_ops} ops and {report.timed_programs} whole "
-            f"programs timed in {report.search_s:.1f} s; rejected: {rejected}",
+            f"  search     {report.ranked} candidates ranked, {report.timed_ops} ops ({report.remembered_ops} more "
+            f"were timed before) and {report.timed_programs} whole programs timed in {report.search_s:.1f} s; "
+            f"rejected: {rejected}",
             f"  first      {profile_line(report.first_s, kernels)}   (cheapest by roofline)",
             f"  winner     {profile_line(report.best_s, kernels)}   ({gain:.2f} times as fast)",
             table(report.rows),

@@ -33,8 +33,9 @@ def _section(report: BucketReport) -> str:
     return (
         f"<h2>{escape(report.name)}</h2>"
         f'<p class="facts">timed at {escape(dims)}; {report.classes} classes, {report.nodes} e-nodes, '
-        f"about {report.candidates:.1e} candidates; {report.ranked} ranked, {report.timed_ops} ops and "
-        f"{report.timed_programs} programs timed in {report.search_s:.1f} s; rejected: {rejected}</p>"
+        f"about {report.candidates:.1e} candidates; {report.ranked} ranked, {report.timed_ops} ops "
+        f"({report.remembered_ops} more were timed before) and {report.timed_programs} programs timed "
+        f"in {report.search_s:.1f} s; rejected: {rejected}</p>"
         f"<p>first (cheapest by roofline): <b>{duration(report.first_s)}</b>, "
         f"winner: <b>{duration(report.best_s)}</b></p>"
         "<table><tr><th>op<th>runs<th>time<th>share<th>loaded<th>stored<th>GB/s<th>GFLOP/s</tr>"

@@ -25,6 +25,7 @@ from engine.runtimes.base import Roofline, Runtime
 
 Dims = Mapping[str, int]
 Report = Callable[[str, int, int], None]
+Batch = Sequence[tuple[Instruction, Mapping[int, Instruction]]]
 _SAMPLES = 100  # mutants ranked by the model in one round
 _LEADERS = 8  # of them, whose instructions are timed
 _ROUNDS = 6
@@ -42,17 +43,24 @@ class CandidateError(Exception):
 
 
 class Profiler(Protocol):
-    """How a runtime times candidates."""
+    """How a runtime times candidates.
+
+    A batch is instructions, and beside each the instructions of a program that it is part of, by their outputs. Times
+    of single instructions are seconds of one execution, by their keys, averaged over the region's iterations.
+    """
+
+    def remembered(self, batch: Batch, program: Program) -> Mapping[str, float]:
+        """Times that earlier searches on this device found, of those instructions that they timed."""
+        ...
 
     def time_instructions(
         self,
         space: RegionSpace,
-        batch: Sequence[tuple[Instruction, dict[int, Instruction]]],
+        batch: Batch,
         program: Program,
         trials: int,
     ) -> dict[str, float]:
-        """Seconds of one execution of each instruction, by key, averaged over the region's iterations. Beside each
-        instruction stand the instructions of a program that it is part of, by their outputs."""
+        """The least times of some runs of each instruction alone."""
         ...
 
     def time_program(
@@ -234,7 +242,7 @@ class _BucketSearch:
         for _ in range(_ROUNDS):
             genome = self._improve(extractor, genome)
             leaders = self._leaders(extractor, genome)[:_LEADERS]
-            unknown: dict[str, tuple[Instruction, dict[int, Instruction]]] = {}
+            unknown: dict[str, tuple[Instruction, Mapping[int, Instruction]]] = {}
             for leader in leaders:
                 instructions = extractor.instructions(leader)
                 makers = {i.output: i for i in instructions}
@@ -243,11 +251,12 @@ class _BucketSearch:
                         unknown.setdefault(i.key, (i, makers))
             if not unknown or perf_counter() > self.deadline:
                 break
-            program = Program(self.bucket, self.dims, ())
-            times = profiler.time_instructions(
-                extractor.space, list(unknown.values()), program, self.options.trials
-            )
-            self.measured |= times
+            space, program = extractor.space, Program(self.bucket, self.dims, ())
+            known = profiler.remembered(list(unknown.values()), program)
+            new = [pair for key, pair in unknown.items() if key not in known]
+            times = profiler.time_instructions(space, new, program, self.options.trials)
+            self.measured |= {**known, **times}
+            self.report.remembered_ops += len(known)
             self.report.timed_ops += len(times)
         return self._improve(extractor, genome)
 

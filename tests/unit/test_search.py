@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from engine.compiler import nn
-from engine.compiler.extract import Instruction
 from engine.compiler.graph import Graph, Node
 from engine.compiler.options import CompileOptions, DimBucket
 from engine.compiler.program import BucketError, CompiledPrograms, Program
 from engine.compiler.report import BucketReport
-from engine.compiler.search import CandidateError, Profiler, SearchError
+from engine.compiler.search import Batch, CandidateError, Profiler, SearchError
 from engine.compiler.shape import View
 from engine.compiler.space import RegionSpace
 from engine.compiler.tensor import Tensor
@@ -49,10 +48,13 @@ class FakeProfiler:
         self.outcome, self.outputs = outcome, outputs
         self.timed: list[Program] = []
 
+    def remembered(self, batch: Batch, program: Program) -> dict[str, float]:
+        return {}
+
     def time_instructions(
         self,
         space: RegionSpace,
-        batch: Sequence[tuple[Instruction, dict[int, Instruction]]],
+        batch: Batch,
         program: Program,
         trials: int,
     ) -> dict[str, float]:

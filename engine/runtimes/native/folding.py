@@ -1,6 +1,6 @@
 """What runs once at load: everything that depends on weights alone, such as packing them for a kernel."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 
 import numpy as np
 
@@ -23,7 +23,7 @@ class Folds:
         self._block = np.empty(0, np.uint8)  # what is left of it
 
     def value(
-        self, space: RegionSpace, makers: dict[int, Instruction], c: int, iteration: int
+        self, space: RegionSpace, makers: Mapping[int, Instruction], c: int, iteration: int
     ) -> Array:
         """The folded value of a class in an iteration; `makers` are the program's instructions by output."""
         key = self._key(space, makers, c, iteration)
@@ -48,7 +48,7 @@ class Folds:
         return sum(v.nbytes for v in self._values.values())
 
     def _key(
-        self, space: RegionSpace, makers: dict[int, Instruction], c: int, iteration: int
+        self, space: RegionSpace, makers: Mapping[int, Instruction], c: int, iteration: int
     ) -> Hashable:
         if c not in makers:
             return space.externals[c][iteration].id
@@ -56,7 +56,7 @@ class Folds:
         return (makers[c].key, inputs)
 
     def _compute(
-        self, space: RegionSpace, makers: dict[int, Instruction], c: int, iteration: int
+        self, space: RegionSpace, makers: Mapping[int, Instruction], c: int, iteration: int
     ) -> Array:
         if c not in makers:
             return self._data(space.externals[c][iteration])

@@ -1,7 +1,9 @@
 """Timing candidates where they will run: instructions one by one over all layers' weights, and whole programs."""
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -10,7 +12,7 @@ import numpy as np
 from engine.compiler.extract import Instruction
 from engine.compiler.graph import Node
 from engine.compiler.program import Program
-from engine.compiler.search import CandidateError
+from engine.compiler.search import Batch, CandidateError
 from engine.compiler.shape import evaluate
 from engine.compiler.space import RegionSpace
 from engine.ops.base import Array, Source, Spec
@@ -18,6 +20,7 @@ from engine.runtimes.base import stored_shape
 from engine.runtimes.native.driver import address_of, dims_array
 from engine.runtimes.native.kernels import source_of
 from engine.runtimes.native.linking import Slots, assemble
+from engine.runtimes.native.prelude import PRELUDE
 from engine.runtimes.toolchain import ToolchainError
 
 if TYPE_CHECKING:
@@ -35,10 +38,28 @@ class NativeProfiler:
         self._runtime, self._max_memory_bytes = runtime, max_memory_bytes
         self._ready: Mapping[str, int] | None = None
 
+    def remembered(self, batch: Batch, program: Program) -> Mapping[str, float]:
+        known = self._runtime.timings.get
+        found = {i.key: known(self._timing_key(i, program)) for i, _ in batch}
+        return {key: seconds for key, seconds in found.items() if seconds is not None}
+
+    def _timing_key(self, instruction: Instruction, program: Program) -> str:
+        """What an op's time depends on: its code, the sizes that it runs at, and the device."""
+        runtime = self._runtime
+        code = source_of(instruction, runtime.c_symbols, program.fixed).text("")
+        dims = dims_array(runtime.symbols, program.dims)
+        read = [int(dims[int(at)]) for at in sorted(set(re.findall(r"\bdims\[(\d+)\]", code)))]
+        specs = [
+            (spec.dtype.value, *(evaluate(d, program.dims) for d in spec.shape))
+            for spec in (instruction.spec, *instruction.call.inputs)
+        ]
+        parts = (runtime.device, PRELUDE, code, read, specs)
+        return sha256(repr(parts).encode()).hexdigest()[:24]
+
     def time_instructions(
         self,
         space: RegionSpace,
-        batch: Sequence[tuple[Instruction, dict[int, Instruction]]],
+        batch: Batch,
         program: Program,
         trials: int,
     ) -> dict[str, float]:
@@ -82,6 +103,7 @@ class NativeProfiler:
                 runtime.driver.flush_cache()
                 seconds = runtime.driver.seconds(rolled, dims) / space.region.iterations
                 least[key] = min(least.get(key, seconds), seconds)
+        runtime.timings.add({self._timing_key(i, program): least[i.key] for i, _ in batch})
         return least
 
     def _refused(self, sources: Sequence[Source]) -> set[Source]:
@@ -182,7 +204,7 @@ class _Scratch:
         self,
         space: RegionSpace,
         instruction: Instruction,
-        makers: dict[int, Instruction],
+        makers: Mapping[int, Instruction],
         n: int,
         iteration: int,
     ) -> int:

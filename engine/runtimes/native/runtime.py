@@ -26,6 +26,7 @@ from engine.runtimes.native.folding import Folds
 from engine.runtimes.native.kernels import KernelLibrary, source_of
 from engine.runtimes.native.linking import DriverProgram, Layout, lay_out, link
 from engine.runtimes.native.profiling import NativeProfiler, default_example
+from engine.runtimes.timings import OpTimings
 from engine.runtimes.toolchain import find_toolchain
 
 Example = Callable[[Mapping[str, int]], Mapping[Tensor, Array]]
@@ -34,8 +35,8 @@ Example = Callable[[Mapping[str, int]], Mapping[Tensor, Array]]
 class NativeRuntime(Runtime):
     """Runs on the CPU with `threads` threads (default: the physical cores it may use).
 
-    `directory` keeps compiled libraries. `example(dims)` gives inputs to time candidates with; by default integers are
-    zeros and floats are random. Raises `ToolchainError` where there is no C compiler.
+    `directory` keeps compiled libraries and timings. `example(dims)` gives inputs to time candidates with; by default
+    integers are zeros and floats are random. Raises `ToolchainError` where there is no C compiler.
     """
 
     kernels = native_ops()
@@ -55,6 +56,7 @@ class NativeRuntime(Runtime):
         self.toolchain = toolchain = find_toolchain()
         self.driver = Driver(toolchain, self.directory, self.threads)
         self.library = KernelLibrary(toolchain, self.directory)
+        self.timings = OpTimings(self.directory / "timings")
         self.folds = Folds(self.driver, self.data)
         self.symbols: list[str] = []
         self._linked: dict[Program, _Linked] = {}
