@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from engine.runtimes.base import Runtime
 
 
+class DimError(ValueError):
+    """A symbol was given a value outside the range that the graph states for it."""
+
+
 @dataclass(frozen=True, eq=False)
 class Node:
     """One operation. Its result is contiguous in `shape`; each input is read through a view.
@@ -65,6 +69,7 @@ class Graph:
     outputs: list["Handle"] = field(default_factory=list)
     updates: dict[Node, "Handle"] = field(default_factory=dict)
     dims: dict[str, int] = field(default_factory=dict)
+    ranges: dict[str, range] = field(default_factory=dict)
     search_space: "SearchSpace | None" = None
     _names: set[str] = field(default_factory=set)
 
@@ -121,9 +126,24 @@ class Graph:
         self.nodes.append(node)
         return node
 
+    def dim(self, name: str, least: int = 0, most: int = 2**31 - 1) -> Dim:
+        """A symbol that is only ever between two values, both included: executions outside are refused."""
+        if not 0 <= least <= most:
+            raise ShapeError(f"dim {name!r} needs 0 <= least <= most, not {least}..{most}")
+        self.ranges[name] = range(least, most + 1)
+        return symbol(name)
+
     def set_dim(self, name: str, value: int) -> None:
         """Value of a symbol for the executions that do not give one."""
+        self._check_ranges({name: value})
         self.dims[name] = value
+
+    def _check_ranges(self, dims: Mapping[str, int]) -> None:
+        for name, allowed in self.ranges.items():
+            if name in dims and dims[name] not in allowed:
+                raise DimError(
+                    f"dim {name!r} = {dims[name]} is outside its range {allowed[0]}..{allowed[-1]}"
+                )
 
     def build_search_space(
         self, runtime: "Runtime | type[Runtime]", options: "CompileOptions | None" = None
@@ -175,5 +195,7 @@ class Graph:
         return frozenset(s for d in dims for s in d.symbols)
 
     def resolve(self, dims: Mapping[str, int] | None) -> dict[str, int]:
-        """Symbols' values of one execution."""
-        return {**self.dims, **(dims or {})}
+        """Symbols' values of one execution. Raises `DimError` for one outside its range."""
+        known = {**self.dims, **(dims or {})}
+        self._check_ranges(known)
+        return known

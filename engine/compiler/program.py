@@ -1,7 +1,9 @@
 """What a search returns: for each bucket, the instructions of each region in order."""
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from engine.compiler.extract import Genome, Instruction
 from engine.compiler.options import DimBucket
@@ -68,20 +70,39 @@ class Program:
 
 @dataclass(frozen=True)
 class CompiledPrograms:
-    """Programs of all buckets."""
+    """Programs of all buckets: every combination of the buckets of each symbol."""
 
     programs: tuple[Program, ...]
 
+    @cached_property
+    def _axes(self) -> dict[str, list[DimBucket]]:
+        """Each bucketed symbol's buckets, in order of their values."""
+        return {
+            symbol: sorted({p.bucket[symbol] for p in self.programs}, key=lambda b: b.min)
+            for symbol in self.programs[0].bucket
+        }
+
+    @cached_property
+    def _places(self) -> dict[tuple[int, ...], int]:
+        """Index of the program by the place of its bucket on each axis."""
+        return {
+            tuple(axis.index(p.bucket[symbol]) for symbol, axis in self._axes.items()): at
+            for at, p in enumerate(self.programs)
+        }
+
     def find(self, dims: Mapping[str, int]) -> int:
-        """Index of the program for some dims; raises `BucketError` that names the dim, its value and the buckets."""
-        for at, program in enumerate(self.programs):
-            if all(dims.get(symbol, -1) in b for symbol, b in program.bucket.items()):
-                return at
-        for symbol in self.programs[0].bucket:
-            buckets = list(dict.fromkeys(str(p.bucket[symbol]) for p in self.programs))
-            value = dims.get(symbol)
-            if not any(value is not None and value in p.bucket[symbol] for p in self.programs):
+        """Index of the program for some dims: a bisection for each bucketed symbol and one lookup.
+
+        Raises `BucketError` that names the dim, its value and the buckets.
+        """
+        place = []
+        for symbol, axis in self._axes.items():
+            value = dims.get(symbol, -1)
+            at = bisect_left(axis, value, key=lambda b: b.max)
+            if at == len(axis) or value not in axis[at]:
+                buckets = ", ".join(map(str, axis))
                 raise BucketError(
-                    f"dim {symbol!r} = {value} is outside its buckets: {', '.join(buckets)}"
+                    f"dim {symbol!r} = {dims.get(symbol)} is outside its buckets: {buckets}"
                 )
-        raise BucketError(f"no bucket holds {dict(dims)}")
+            place.append(at)
+        return self._places[tuple(place)]

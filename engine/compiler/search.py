@@ -96,7 +96,12 @@ def search(
     profiler = runtime.profiler(graph, options)
     for at, bucket in enumerate(buckets):
         share = (deadline - perf_counter()) / (len(buckets) - at)
-        dims = {**graph.dims, **options.dims_at(bucket)}
+        dims = graph.resolve(options.dims_at(bucket))
+        if missing := graph.symbols - dims.keys():
+            raise SearchError(
+                f"no value to time {', '.join(sorted(missing))} at: "
+                "give one with profile_dims, dim_buckets or Graph.set_dim"
+            )
         task = _BucketSearch(
             extractors, runtime, profiler, options, rng, bucket, dims, perf_counter() + share
         )

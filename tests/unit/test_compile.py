@@ -8,8 +8,10 @@ import pytest
 
 from engine import CompileOptions, DimBucket, DType, Graph, NativeRuntime, ReferenceRuntime, Tensor
 from engine.compiler import artifact, nn
+from engine.compiler.graph import DimError
 from engine.compiler.program import BucketError
 from engine.compiler.search import SearchError
+from engine.compiler.shape import ShapeError
 from engine.ops.base import Source
 from engine.runtimes.base import DataError, Runtime
 from engine.runtimes.native.kernels import KernelLibrary
@@ -111,6 +113,33 @@ def test_buckets(runtime: Runtime) -> None:
         runtime.execute({"t": 9})
     with pytest.raises(RuntimeError, match="buckets cannot change"):
         graph.compile(runtime, CompileOptions(dim_buckets={"t": (DimBucket(1, 9),)}))
+
+
+def test_a_dim_outside_its_range(runtime: Runtime) -> None:
+    graph = Graph()
+    t = graph.dim("t", 2, 8)
+    x = graph.tensor((t, 3))
+    y = (x + 1.0).output()
+    graph.compile(runtime, CompileOptions(search_time_limit=0, profile_dims={"t": 4}))
+    for size in (2, 8):
+        runtime.set_data(x, np.zeros((size, 3)))
+        runtime.execute({"t": size})
+        assert runtime.get(y).shape == (size, 3)
+    for size in (1, 9):
+        runtime.set_data(x, np.zeros((size, 3)))
+        with pytest.raises(DimError, match=rf"'t' = {size} is outside its range 2\.\.8"):
+            runtime.execute({"t": size})
+        with pytest.raises(DimError, match="outside its range"):
+            graph.set_dim("t", size)
+    with pytest.raises(ShapeError, match=r"'u' needs 0 <= least <= most, not 3\.\.2"):
+        graph.dim("u", 3, 2)
+
+
+def test_a_dim_without_a_value_to_time_at(runtime: Runtime) -> None:
+    graph = Graph()
+    (graph.tensor((graph.dim("t"), "s")) + 1.0).output()
+    with pytest.raises(SearchError, match="no value to time s, t at"):
+        graph.compile(runtime, CompileOptions())
 
 
 def test_no_time_still_times_one_program(directory: Path) -> None:
