@@ -90,8 +90,8 @@ def _facts(node: Node, region: Region) -> list[str]:
     shapes = (node.shape, *(o.view.shape for o in node.inputs))
     pairs = (pair for shape in shapes if len(shape) > 2 for pair in pairwise(shape))
     facts += [f'(grouped "{b}" "{g}" "{b * g}")' for b, g in pairs]
-    if len(node.shape) == 4 and isinstance(half := node.shape[3], int):
-        facts.append(f'(doubled "{2 * half}" "{half}")')
+    if len(node.shape) == 4 and 2 in node.shape[2:]:
+        facts += [f'(doubled "{2 * half}" "{half}")' for half in node.shape[2:]]
     for operand in node.inputs:
         view, shape = operand.view, operand.view.shape
         if view.is_contiguous:

@@ -161,7 +161,7 @@ CASES: dict[str, Case] = {
         ),
     ),
     "rotary_interleaved": Case(
-        lambda t: nn.rotary_interleaved(t["heads"], t["angles"].cos(), t["angles"].sin()),
+        lambda t: nn.rotary(t["heads"], t["angles"].cos(), t["angles"].sin(), interleaved=True),
         interleaved,
     ),
     "conv of 1 dimension in groups": Case(

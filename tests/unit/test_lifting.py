@@ -135,16 +135,22 @@ def softmax(
 
 
 def rotary(
-    b: Builder, order: int = 0, first: float = -1.0, flipped: bool = True, d: int = 16
+    b: Builder,
+    order: int = 0,
+    first: float = -1.0,
+    flipped: bool = True,
+    d: int = 16,
+    pair: int = 2,
 ) -> Tensor:
+    """Pairs lie along axis 2 (split halves) or 3 (neighbours) of heads that are read as two axes."""
     x, cos, sin = b.x("t", 3 * d).split(1, d), b.x("t", d // 2), b.x("t", d // 2)
-    halves = x.split(2, d // 2)
+    pairs = x.split(2, d // 2 if pair == 2 else 2)
     sign = b.graph.iota(2).cast(F32) * (-2.0 * first) + first
     t = x.shape[0]
-    cos, sin = (table.expand(1, 3).expand(2, 2) for table in (cos, sin))
-    signs = sign.expand(0, t).expand(1, 3).expand(3, d // 2)
-    partner = halves.flip(2) if flipped else halves
-    straight = cos * halves if order & 1 else halves * cos
+    cos, sin = (table.expand(1, 3).expand(pair, 2) for table in (cos, sin))
+    signs = sign.expand(0, t).expand(1, 3).expand(5 - pair, d // 2)
+    partner = pairs.flip(pair) if flipped else pairs
+    straight = cos * pairs if order & 1 else pairs * cos
     turned = sin * (signs * partner) if order & 2 else partner * signs * sin
     return turned + straight if order & 4 else straight + turned
 
@@ -236,6 +242,8 @@ FOUND: list[tuple[str, str, Build]] = [
     ("CopyRows", "two axes of rows", lambda b: nn.embedding(b.x(10, 8), b.x("t", 3, dtype=I32))),
     ("QuantGatherRows", "two axes of rows", lambda b: nn.embedding(b.quantised(), b.x("t", 3, dtype=I32))),
     *(("RowNorm", f"order {i}", lambda b, i=i: norm(b, i)) for i in range(8)),
+    ("RowNormAdd", "residual first", lambda b: b.x() + norm(b)),
+    ("RowNormAdd", "residual last", lambda b: norm(b, 5) + b.x()),
     ("RowNorm", "nn", lambda b: nn.rms_norm(b.x(), b.weight(K, dtype=BF16), 1e-6)),
     *(("QuantMatmul", f"4 bits, order {i}", lambda b, i=i: dequantised(b, i)) for i in range(4)),
     *(
@@ -267,7 +275,17 @@ FOUND: list[tuple[str, str, Build]] = [
     *(("QuantGateUp", f"order {i}", lambda b, i=i: gated(b, order=i)) for i in range(4)),
     *(("PackedGateUp", f"order {i}", lambda b, i=i: gated(b, False, order=i)) for i in range(4)),
     ("QuantGateUp", "nn", lambda b: nn.swiglu(*(nn.linear(x, b.quantised()) for x in [b.x()] * 2))),
-    *(("RotateHeads", f"order {i}", lambda b, i=i: rotary(b, i)) for i in range(8)),
+    *(
+        ("RotateHeads", f"order {i}, axis {pair}, {d}", lambda b, a=(i, pair, d): rotary(b, a[0], pair=a[1], d=a[2]))
+        for i in range(8)
+        for pair in (2, 3)
+        for d in (4, 16)
+    ),
+    *(
+        ("RotateHeads", f"nn, {interleaved}", lambda b, i=interleaved: nn.rotary(
+            b.x("t", 3, 16), b.x("t", 8).cos(), b.x("t", 8).sin(), interleaved=i))
+        for interleaved in (False, True)
+    ),
     *(("RowSoftmax", f"order {i}", lambda b, i=i: softmax(b, i)) for i in range(4)),
     ("RowSoftmax", "three axes", lambda b: b.x("t", 3, "c").softmax(2)),
     ("PagedFlash", "nn", attention),
@@ -289,6 +307,21 @@ FOUND: list[tuple[str, str, Build]] = [
 @pytest.mark.parametrize(("op", "build"), [pytest.param(o, f, id=f"{o}: {n}") for o, n, f in FOUND])
 def test_found(op: str, build: Build) -> None:
     assert op in found(build)
+
+
+@pytest.mark.parametrize(
+    ("op", "build"),
+    [
+        ("RowNorm", lambda b: nn.rms_norm(b.x() + b.x(), b.weight(K), 1e-5)),
+        ("RowSoftmax", lambda b: (b.x(2, "t", K) * 0.3 + b.x("t", K).expand(0, 2)).softmax(2)),
+    ],
+)
+def test_what_a_row_kernel_reads_can_be_computed_in_it(op: str, build: Build) -> None:
+    b = Builder()
+    build(b).output()
+    [region] = (explore(region, b.graph, native_ops()) for region in partition(b.graph))
+    kernels = [n for nodes in region.classes for n in nodes if n.op == op]
+    assert any(n.op == "Bin" for k in kernels for n in region.classes[k.children[-1]])
 
 
 @pytest.mark.parametrize("held", ["f32", "bf16", "4 bits"])
@@ -393,6 +426,8 @@ NOT_FOUND: list[tuple[str, str, Build]] = [
     ("PackedGateUp", "f16 and bf16", lambda b: mixed_gate_up(b, b.weight(N, K, dtype=F16), b.weight(N, K, dtype=BF16))),
     ("RotateHeads", "other direction", lambda b: rotary(b, first=1.0)),
     ("RotateHeads", "not flipped", lambda b: rotary(b, flipped=False)),
+    ("RotateHeads", "neighbours, other direction", lambda b: rotary(b, first=1.0, pair=3)),
+    ("RotateHeads", "neighbours, not flipped", lambda b: rotary(b, flipped=False, pair=3)),
     ("RowSoftmax", "another base", lambda b: softmax(b, log2_e=1.0)),
     ("RowSoftmax", "not shifted", lambda b: softmax(b, shifted=False)),
     ("RowSoftmax", "total of columns", lambda b: softmax(b, total_axis=0, shape=(K, K))),

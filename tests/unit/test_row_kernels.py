@@ -11,6 +11,7 @@ from random_views import DIMS, Walk, random_shape, random_walk, raw_shape
 from engine.compiler.dtype import DType
 from engine.compiler.shape import Shape, View, evaluate, symbol
 from engine.ops.base import Array, Spec
+from engine.ops.expression import Expression
 
 T = symbol("t")
 F32, I32 = DType.F32, DType.I32
@@ -84,10 +85,12 @@ def _compiled() -> None:
         [
             *(case for i in INDEXED for case in (i.gather, i.scatter)),
             *(copy_rows(dtype, width) for dtype, width in COPIES),
-            *(rotate(*sizes) for sizes in ROTATIONS),
+            *(rotate(pairs, *sizes) for sizes in ROTATIONS for pairs in PAIRS),
             *(norm(k) for k in WIDTHS),
+            *(norm_of_sum(k, added) for k in WIDTHS for added in (False, True)),
             *(norm_quantize(k, g) for k, g in NORM_GROUPS),
             *(softmax(shape) for shape in SOFTMAXES),
+            masked_softmax(2, 13),
         ],
         "t",
     )
@@ -141,9 +144,22 @@ WIDTHS = [1, 7, 8, 64, 577]
 NORM_GROUPS = [(48, 16), (96, 32), (64, 64)]
 
 
+def dense(leaf: int, shape: Shape) -> Expression:
+    """A leaf that is read as it lies."""
+    return Expression("Load", F32, (), (leaf, View.contiguous(shape)))
+
+
 def norm(k: int) -> Case:
-    inputs = (Spec((T, k), F32), Spec((k,), F32))
-    return Case("RowNorm", ("t", str(k), "1e-05"), inputs)
+    inputs = (Spec((k,), F32), Spec((T, k), F32))
+    return Case("RowNorm", ("t", str(k), "1e-05"), inputs, dense(0, (T, k)))
+
+
+def norm_of_sum(k: int, added: bool) -> Case:
+    """The norm of a sum, and with `added` a residual after it."""
+    rows = Spec((T, k), F32)
+    summed = Expression("Add", F32, (dense(0, (T, k)), dense(1, (T, k))))
+    inputs = (Spec((k,), F32), *([rows] if added else []), rows, rows)
+    return Case("RowNormAdd" if added else "RowNorm", ("t", str(k), "1e-05"), inputs, summed)
 
 
 def layer_norm(k: int) -> Case:
@@ -166,15 +182,29 @@ def rows_and_weight(k: int) -> tuple[Array, Array]:
 @pytest.mark.parametrize("k", WIDTHS)
 def test_row_norm(k: int) -> None:
     x, weight = rows_and_weight(k)
-    y = norm(k).run([x, weight], T9)
+    y = norm(k).run([weight, x], T9)
     wide = x.astype(np.float64)
     want = wide / np.sqrt((wide**2).mean(1, keepdims=True) + 1e-5) * weight
     np.testing.assert_allclose(y, want, rtol=2e-6)
-    np.testing.assert_allclose(y, norm(k).meaning([x, weight], T9), rtol=2e-6)
+    np.testing.assert_allclose(y, norm(k).meaning([weight, x], T9), rtol=2e-6)
     for threads in (1, 2, 3):
         for row in range(9):
-            alone = norm(k).run([x[row : row + 1], weight], {"t": 1}, threads)
+            alone = norm(k).run([weight, x[row : row + 1]], {"t": 1}, threads)
             np.testing.assert_array_equal(alone[0], y[row])
+
+
+@pytest.mark.parametrize("k", WIDTHS)
+@pytest.mark.parametrize("added", [False, True])
+def test_row_norm_of_a_sum_and_with_a_residual(k: int, added: bool) -> None:
+    x, weight = rows_and_weight(k)
+    rng = np.random.default_rng(1)
+    other, residual = (rng.standard_normal((9, k), np.float32) for _ in range(2))
+    want = norm(k).run([weight, x + other], T9) + (residual if added else np.float32(0))
+    inputs = [weight, *([residual] if added else []), x, other]
+    for threads in (1, 3):
+        np.testing.assert_array_equal(norm_of_sum(k, added).run(inputs, T9, threads), want)
+    meant = norm_of_sum(k, added).meaning(inputs, T9)
+    np.testing.assert_allclose(want, meant, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("k", WIDTHS)
@@ -200,16 +230,16 @@ def test_row_layer_norm(k: int) -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_row_norm_of_what_is_not_finite(k: int, bad: float) -> None:
     x, weight = rows_and_weight(k)
-    clean = norm(k).run([x, weight], T9)
+    clean = norm(k).run([weight, x], T9)
     x[4, k // 2] = bad
-    y = norm(k).run([x, weight], T9)
+    y = norm(k).run([weight, x], T9)
     assert np.isnan(y[4, k // 2])
     assert np.isnan(y[4]).all() if np.isnan(bad) else True
     np.testing.assert_array_equal(np.delete(y, 4, 0), np.delete(clean, 4, 0))
 
 
 def test_row_norm_of_zeros_is_zero() -> None:
-    y = norm(64).run([np.zeros((9, 64), np.float32), np.ones(64, np.float32)], T9)
+    y = norm(64).run([np.ones(64, np.float32), np.zeros((9, 64), np.float32)], T9)
     assert not y.any()
 
 
@@ -217,7 +247,7 @@ def test_row_norm_of_zeros_is_zero() -> None:
 def test_norm_and_quantisation_have_the_bits_of_one_after_the_other(k: int, g: int) -> None:
     x, weight = rows_and_weight(k)
     quantize = Case("QuantizeRows", ("t", str(k), str(g)), (Spec((T, k), F32),))
-    want = quantize.run([norm(k).run([x, weight], T9)], T9)
+    want = quantize.run([norm(k).run([weight, x], T9)], T9)
     for threads in (1, 2, 3):
         y = norm_quantize(k, g).run([x, weight], T9, threads)
         np.testing.assert_array_equal(y, want)
@@ -232,7 +262,16 @@ SOFTMAXES: list[Shape] = [(T, 1), (T, 33), (3, T, 7), (T, 2, 64), (3, T)]
 
 
 def softmax(shape: Shape) -> Case:
-    return Case("RowSoftmax", (raw_shape(shape), str(shape[-1])), (Spec(shape, F32),))
+    return Case("RowSoftmax", (raw_shape(shape),), (Spec(shape, F32),), dense(0, shape))
+
+
+def masked_softmax(heads: int, width: int) -> Case:
+    """Of scores [heads, t, width] times 0.5, plus a mask [t, width]."""
+    shape: Shape = (heads, T, width)
+    mask = Expression("Load", F32, (), (1, View.contiguous((T, width)).insert(0, heads)))
+    scaled = Expression("Mul", F32, (dense(0, shape), Expression("Const", F32, (), "0.5")))
+    inputs = (Spec(shape, F32), Spec((T, width), F32))
+    return Case("RowSoftmax", (raw_shape(shape),), inputs, Expression("Add", F32, (scaled, mask)))
 
 
 def scores(shape: Shape) -> Array:
@@ -248,6 +287,19 @@ def test_softmax(shape: Shape, threads: int) -> None:
     wide = np.exp(x.astype(np.float64) - x.max(-1, keepdims=True))
     np.testing.assert_allclose(y, wide / wide.sum(-1, keepdims=True), rtol=1e-5, atol=1e-30)
     np.testing.assert_allclose(y, softmax(shape).meaning([x], T9), rtol=1e-5, atol=1e-30)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_softmax_of_scaled_and_masked_scores(threads: int) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 9, 13), np.float32)
+    mask = np.where(rng.random((9, 13)) < 0.5, np.float32(-1e30), np.float32(0))
+    mask[:, 3] = 0
+    y = masked_softmax(2, 13).run([x, mask], T9, threads)
+    wide = np.exp(x.astype(np.float64) * 0.5) * (mask == 0)
+    np.testing.assert_allclose(y, wide / wide.sum(-1, keepdims=True), rtol=1e-5, atol=1e-30)
+    meant = masked_softmax(2, 13).meaning([x, mask], T9)
+    np.testing.assert_allclose(y, meant, rtol=1e-5, atol=1e-30)
 
 
 def test_softmax_of_infinities_and_nan() -> None:
@@ -271,25 +323,31 @@ ROTATIONS = [(1, 1, 2), (3, 4, 24), (2, 32, 200), (5, 5, 50)]
 """(heads, half of a head's width, elements of x a row, of which the heads are the first)."""
 
 
-def rotate(heads: int, half: int, row: int) -> Case:
+PAIRS = {"halves": 2, "neighbours": 3}  # the pair's axis
+
+
+def rotate(pairs: str, heads: int, half: int, row: int) -> Case:
     table = Spec((T, half), F32)
-    return Case(
-        "RotateHeads", ("t", str(heads), str(half), str(row)), (Spec((T, row), F32), table, table)
-    )
+    params = (pairs, "t", str(heads), str(half), str(row))
+    return Case("RotateHeads", params, (Spec((T, row), F32), table, table))
 
 
 @pytest.mark.parametrize(("heads", "half", "row"), ROTATIONS)
 @pytest.mark.parametrize("threads", [1, 3])
-def test_rotation_is_that_of_complex_numbers(heads: int, half: int, row: int, threads: int) -> None:
+@pytest.mark.parametrize("pairs", PAIRS)
+def test_rotation_is_that_of_complex_numbers(
+    heads: int, half: int, row: int, threads: int, pairs: str
+) -> None:
     rng = np.random.default_rng(half)
     x = rng.standard_normal((9, row), np.float32)
     angle = rng.uniform(-10, 10, (9, half))
     cos, sin = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
-    case = rotate(heads, half, row)
+    case, axis = rotate(pairs, heads, half, row), PAIRS[pairs]
     y = case.run([x, cos, sin], T9, threads)
-    pairs = x[:, : heads * 2 * half].reshape(9, heads, 2, half).astype(np.float64)
-    turned = (pairs[:, :, 0] + 1j * pairs[:, :, 1]) * np.exp(1j * angle)[:, None]
-    want = np.stack([turned.real, turned.imag], axis=2)
+    split = (9, heads, 2, half) if axis == 2 else (9, heads, half, 2)
+    real, imaginary = np.moveaxis(x[:, : heads * 2 * half].reshape(split), axis, 0)
+    turned = (real.astype(np.float64) + 1j * imaginary) * np.exp(1j * angle)[:, None]
+    want = np.stack([turned.real, turned.imag], axis)
     np.testing.assert_allclose(y, want, rtol=0, atol=2e-6)
     np.testing.assert_allclose(y, case.meaning([x, cos, sin], T9), rtol=0, atol=2e-6)
 

@@ -24,7 +24,6 @@ from engine.compiler.nn.layers import (
 from engine.compiler.nn.rotary import (
     inverse_frequencies,
     rotary,
-    rotary_interleaved,
     rotary_tables,
 )
 
@@ -47,7 +46,6 @@ __all__ = [
     "paged_attention",
     "rms_norm",
     "rotary",
-    "rotary_interleaved",
     "rotary_tables",
     "route",
     "row_indexes",

@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from engine.compiler.shape import Dim, Nest, View, loop_nest, parse_dim, product
+from engine.compiler.shape import Dim, parse_dim, product
 from engine.ops.base import Array, Call, Counts, Dims, Kernel, Op, Source, Spec
-from engine.ops.elementwise.codegen import print_expression, store
-from engine.ops.elementwise.fused import evaluate_expression, leaf_bytes, nest_index, unravel
+from engine.ops.elementwise.codegen import store
+from engine.ops.elementwise.fused import evaluate_expression, leaf_bytes
+from engine.ops.elementwise.rows import rows_of
 from engine.ops.views import as_shape, as_view, elements, read, sizes
 
 
@@ -57,44 +58,26 @@ def _counts(call: Call, dims: Dims) -> Counts:
 def _source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
     expression, spec = call.expression, _spec(call)
     assert expression is not None
-    views = expression.views
-    rows = loop_nest([View.contiguous(spec.shape), *(View(v.axes[:-1], v.offset) for v in views)])
-    inner: Nest = (
-        loop_nest([View((v.axes[-1],)) for v in views])
-        if views
-        else [(parse_dim(call.params[2]), ())]
-    )
-    indexes = []
-    for n, view in enumerate(views):
-        outside = nest_index(rows, n + 1, "r", view.offset, code)
-        inside = nest_index(inner, n, "k", 0, code)
-        indexes.append(f"{outside} + {inside}")
-    value = print_expression(expression, indexes, code)
+    rows = rows_of(expression, (*spec.shape, parse_dim(call.params[2])), call.inputs, 1, code)
     is_float = spec.dtype.is_float
     total = "double" if is_float and call.params[0] == "Sum" else "float" if is_float else "int64_t"
     step = (
-        f"s += {value};"
+        f"s += {rows.value};"
         if call.params[0] == "Sum"
-        else f"const {total} v = {value}; s = v > s || v != v ? v : s;"
+        else f"const {total} v = {rows.value}; s = v > s || v != v ? v : s;"
     )
     start = "0" if call.params[0] == "Sum" else ("-INFINITY" if is_float else "INT64_MIN")
-    loops = [
-        f"for (long k{n} = 0; k{n} < {code(size)}; k{n}++)" for n, (size, _) in enumerate(inner)
-    ]
     text = "\n".join(
         [
             "void NAME(void *const *a, const long *dims, egg_ctx *ctx) {",
             f"  {spec.dtype.c_type} *restrict y = a[0];",
-            *(
-                f"  const {x.dtype.c_type} *restrict x{n} = a[{n + 1}];"
-                for n, x in enumerate(call.inputs)
-            ),
+            *(f"  {leaf}" for leaf in rows.leaves),
             f"  const long rows = {code(product(spec.shape))}, share = 64;",
             "  for (long c; (c = egg_claim(ctx)) * share < rows;)",
             "    for (long row = c * share; row < (c + 1) * share && row < rows; row++) {",
-            *(f"      {line}" for line in unravel([size for size, _ in rows], code)),
+            *(f"      {line}" for line in rows.place),
             f"      {total} s = {start};",
-            f"      {' '.join(loops)} {{ {step} }}",
+            f"      {rows.loops} {{ {step} }}",
             f"      y[row] = {store(spec.dtype, '(float)s' if is_float else 's')};",
             "    }",
             "  (void)dims;",

@@ -1,4 +1,4 @@
-/* y[t, h, {0, 1}, i] = the pair (a, b) = x[t, h, {0, 1}, i] turned by its angle: (a cos - b sin, b cos + a sin). */
+/* Pair i of each head, (a, b) at FIRST(i) and SECOND(i), turned by its angle: (a cos - b sin, b cos + a sin). */
 void NAME(void *const *a, const long *dims, egg_ctx *ctx) {
   float *restrict y = a[0];
   const float *restrict x = a[1], *restrict cosine = a[2], *restrict sine = a[3];
@@ -11,8 +11,8 @@ void NAME(void *const *a, const long *dims, egg_ctx *ctx) {
         float *restrict q = y + (t * HEADS + h) * 2 * HALF;
         for (long i = 0; i < HALF; i++) {
           const float co = cosine[t * HALF + i], si = sine[t * HALF + i];
-          q[i] = p[i] * co + p[i + HALF] * -1.0f * si;
-          q[i + HALF] = p[i + HALF] * co + p[i] * si;
+          q[FIRST(i)] = p[FIRST(i)] * co + p[SECOND(i)] * -1.0f * si;
+          q[SECOND(i)] = p[SECOND(i)] * co + p[FIRST(i)] * si;
         }
       }
 }

@@ -1,16 +1,16 @@
-/* y[m] = softmax of row m of x, over K elements. */
+/* y[row] = softmax of the expression's row, over K elements. */
 void NAME(void *const *a, const long *dims, egg_ctx *ctx) {
   float *restrict y = a[0];
-  const float *restrict x = a[1];
+  LEAVES
   const long rows = M, width = K;
   (void)dims;
-  for (long m; (m = egg_claim(ctx)) < rows;) {
-    const float *restrict p = x + m * width;
-    float *restrict q = y + m * width;
-    float top = p[0];
-    for (long k = 1; k < width; k++) top = p[k] > top || p[k] != p[k] ? p[k] : top;
+  for (long row; (row = egg_claim(ctx)) < rows;) {
+    float *restrict q = y + row * width;
+    FILL_ROW
+    float top = q[0];
+    for (long k = 1; k < width; k++) top = q[k] > top || q[k] != q[k] ? q[k] : top;
     float total = 0;
-    for (long k = 0; k < width; k++) q[k] = egg_expf(p[k] - top);
+    for (long k = 0; k < width; k++) q[k] = egg_expf(q[k] - top);
     for (long k = 0; k < width; k++) total += q[k];
     const float scale = 1.0f / total;
     for (long k = 0; k < width; k++) q[k] *= scale;
