@@ -1,11 +1,27 @@
 """The architectures that are supported, by the names that checkpoints give them."""
 
-# Hugging Face's model type, or GGUF's architecture -> the module that has `build`.
+from importlib import import_module
+from pathlib import Path
+
+from models.architecture import Architecture
+from models.errors import ModelFileError
+
+# Hugging Face's model type, or GGUF's architecture -> the module that has `ARCHITECTURE`.
 MODULES = {
     "gemma3": "models.gemma3",
     "gemma3_text": "models.gemma3",
     "llama": "models.llama",
-    "mistral": "models.llama",
+    "mistral": "models.mistral",
     "qwen2": "models.qwen2",
     "qwen3": "models.qwen3",
 }
+
+
+def find(path: Path, name: object) -> Architecture:
+    """The architecture that a file at `path` names. Raises `ModelFileError` for one that is not there."""
+    if not isinstance(name, str) or name not in MODULES:
+        known = ", ".join(sorted(MODULES))
+        raise ModelFileError(path, f"architecture {name!r} is not supported (supported: {known})")
+    architecture = import_module(MODULES[name]).ARCHITECTURE
+    assert isinstance(architecture, Architecture)
+    return architecture

@@ -10,7 +10,9 @@ import numpy as np
 
 from engine.ops.base import Array
 from engine.quantized import QuantizedTensor
-from models.config import ModelConfig, from_gguf, from_json
+from models.architectures import find
+from models.config import ModelConfig
+from models.config_files import from_gguf, from_json
 from models.errors import ModelFileError
 from models.gguf_file import GgufFile
 from models.gguf_quants import QuantFormat, convert
@@ -92,15 +94,6 @@ _GGUF_NAMES = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-_GGUF_NAMES_OF = {
-    "gemma3": {
-        "post_attention_norm": "post_attention_layernorm",
-        "ffn_norm": "pre_feedforward_layernorm",
-        "post_ffw_norm": "post_feedforward_layernorm",
-    }
-}
-"""Names that an architecture's files have besides these, or for something else."""
-_WITH_BIASES = ("qwen2",)
 
 
 class GgufCheckpoint:
@@ -110,17 +103,17 @@ class GgufCheckpoint:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = GgufFile(path)
-        names = _GGUF_NAMES | _GGUF_NAMES_OF.get(
-            str(self._file.metadata.get("general.architecture")), {}
-        )
+        architecture = find(path, self._file.metadata.get("general.architecture"))
+        names = _GGUF_NAMES | dict(architecture.gguf_names)
         self._names = {_hugging_face_name(name, names): name for name in self._file.tensors}
         config = from_gguf(path, self._file.metadata, "lm_head.weight" in self._names)
         biases = [name for name in self._names if name.endswith("_proj.bias")]
-        if biases and config.architecture not in _WITH_BIASES:
+        if biases and not config.qkv_bias:
             raise ModelFileError(path, f"{config.architecture} with {biases[0]!r} is not supported")
         if "rope_freqs.weight" in self._names:
-            factors = self._rope_factors("rope_freqs.weight", config.head_dim // 2)
-            config = replace(config, rope_scaling={"rope_type": "factors", "factors": factors})
+            factors = self._rope_factors("rope_freqs.weight", config.rope.dim // 2)
+            scaling = {"rope_type": "factors", "factors": factors}
+            config = replace(config, rope=replace(config.rope, scaling=scaling))
         self.config = config
         self.size_bytes = path.stat().st_size
 

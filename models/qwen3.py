@@ -3,5 +3,6 @@
 from functools import partial
 
 from models import llama
+from models.architecture import Architecture
 
-build = partial(llama.build, head_norms=True)
+ARCHITECTURE = Architecture(partial(llama.build, head_norms=True))

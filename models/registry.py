@@ -2,17 +2,15 @@
 
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 from engine.compiler.graph import Graph
 from engine.model import ModelLimits, StepGraph, StepInputs
-from models.architectures import MODULES
+from models.architecture import Builder
+from models.architectures import find
 from models.checkpoint import Checkpoint, open_checkpoint
 from models.config import ModelConfig
 from models.weights import WeightLoader
-
-Builder = Callable[[Graph, StepInputs, WeightLoader], StepGraph]
 
 
 class CheckpointModel:
@@ -32,7 +30,7 @@ class CheckpointModel:
             name=self._name,
             vocab_size=c.vocab_size,
             context_length=c.context_length,
-            kv_bytes_per_token=2 * 2 * c.num_layers * c.num_kv_heads * c.head_dim,
+            kv_bytes_per_token=2 * c.cached_per_token,
             weight_bytes=self._checkpoint.size_bytes,
         )
 
@@ -46,8 +44,8 @@ class CheckpointModel:
 def load(path: Path | str) -> CheckpointModel:
     """The model in a directory or GGUF file. Raises `ModelFileError` for one that cannot be served."""
     checkpoint = open_checkpoint(Path(path))
-    build: Builder = import_module(MODULES[checkpoint.config.architecture]).build
-    return CheckpointModel(Path(path).stem, checkpoint, build)
+    architecture = find(checkpoint.path, checkpoint.config.architecture)
+    return CheckpointModel(Path(path).stem, checkpoint, architecture.build)
 
 
 def loader(path: Path | str) -> Callable[[], CheckpointModel]:

@@ -8,7 +8,7 @@ from engine.compiler.graph import Graph
 from engine.compiler.tensor import Tensor
 from engine.model import StepGraph, StepInputs
 from models.config import ModelConfig
-from models.rope import inverse_frequencies
+from models.rope import Rope
 from models.weights import WeightLoader
 
 Tables = tuple[Tensor, Tensor]
@@ -26,17 +26,12 @@ class Step:
     def config(self) -> ModelConfig:
         return self.weights.config
 
-    def rotary_tables(self, theta: float, name: str = "rope", scaled: bool = True) -> Tables:
-        """cos and sin of every token's position for a base frequency."""
-        c = self.config
+    def rotary_tables(self, rope: Rope, name: str = "rope") -> Tables:
+        """cos and sin of every token's position."""
         frequencies = self.graph.named_tensor(
-            f"{name}.inverse_frequencies", (c.head_dim // 2,)
+            f"{name}.inverse_frequencies", (rope.dim // 2,)
         ).persist()
-        scaling = c.rope_scaling if scaled else None
-        self.weights.give(
-            frequencies,
-            lambda: np.asarray(inverse_frequencies(c.head_dim, theta, scaling), np.float32),
-        )
+        self.weights.give(frequencies, lambda: np.asarray(rope.frequencies(), np.float32))
         return nn.rotary_tables(self.inputs.positions, frequencies)
 
     def embed(self) -> Tensor:

@@ -18,7 +18,6 @@ from engine.quantized import QuantizedTensor
 from models.checkpoint import Checkpoint, open_checkpoint
 from models.errors import ModelFileError
 from models.registry import load
-from models.rope import inverse_frequencies
 from models.tokenizer import load_tokenizer
 
 HIDDEN, HEADS, KV_HEADS, HEAD, FF, VOCAB = 64, 4, 2, 16, 96, 32
@@ -183,8 +182,7 @@ def test_a_gguf_file_may_hold_factors_of_rope(tmp_path: Path) -> None:
     factors = np.linspace(1, 8, HEAD // 2, dtype=np.float32)
     write_gguf(tmp_path / "model.gguf", rope_freqs__weight=factors)
     checkpoint = open_checkpoint(tmp_path / "model.gguf")
-    c = checkpoint.config
-    frequencies = inverse_frequencies(c.head_dim, c.rope_theta, c.rope_scaling)
+    frequencies = checkpoint.config.rope.frequencies()
     checkpoint.close()
     plain = 10000 ** (-np.arange(0, HEAD, 2) / HEAD)
     np.testing.assert_allclose(frequencies, plain / factors)
