@@ -1,5 +1,6 @@
 """A model's weights under their Hugging Face names, whichever file they come from."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,6 +22,8 @@ from models.safetensors_file import SafetensorsFiles
 
 @dataclass(frozen=True)
 class Quantization:
+    """The form of a quantised tensor's parts, which `QuantizedTensor` describes."""
+
     bits: int
     group: int
     scale_dtype: np.dtype[Any]
@@ -34,6 +37,15 @@ class TensorInfo:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     quantization: Quantization | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that it takes in memory."""
+        count, q = math.prod(self.shape), self.quantization
+        if q is None:
+            return count * self.dtype.itemsize
+        numbers = count // q.group * (1 + q.has_minimum)
+        return count * q.bits // 8 + numbers * q.scale_dtype.itemsize
 
 
 class Checkpoint(Protocol):

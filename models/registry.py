@@ -10,6 +10,7 @@ from models.architecture import Builder
 from models.architectures import find
 from models.checkpoint import Checkpoint, open_checkpoint
 from models.config import ModelConfig
+from models.quantize import Precision, QuantizedAtLoad
 from models.weights import WeightLoader
 
 
@@ -41,13 +42,18 @@ class CheckpointModel:
         self._checkpoint.close()
 
 
-def load(path: Path | str) -> CheckpointModel:
-    """The model in a directory or GGUF file. Raises `ModelFileError` for one that cannot be served."""
+def load(path: Path | str, quantize: Precision | None = None) -> CheckpointModel:
+    """The model in a directory or GGUF file, its float matrices rounded to `quantize`.
+
+    Raises `ModelFileError` for one that cannot be served.
+    """
     checkpoint = open_checkpoint(Path(path))
+    if quantize is not None:
+        checkpoint = QuantizedAtLoad(checkpoint, quantize)
     architecture = find(checkpoint.path, checkpoint.config.architecture)
     return CheckpointModel(Path(path).stem, checkpoint, architecture.build)
 
 
-def loader(path: Path | str) -> Callable[[], CheckpointModel]:
-    """`load` of a path, as something that can be sent to another process."""
-    return partial(load, path)
+def loader(path: Path | str, quantize: Precision | None = None) -> Callable[[], CheckpointModel]:
+    """`load` with these arguments, as something that can be sent to another process."""
+    return partial(load, path, quantize)

@@ -56,6 +56,7 @@ Several = list[str] | None
 CacheDir = Annotated[Path | None, _option("cache_dir")]
 LogLevel = Annotated[Text, _option("log_level")]
 Device = Annotated[Text, _option("device")]
+Quantize = Annotated[Text, _option("quantize")]
 Threads = Annotated[Whole, _option("threads")]
 MaxModelLen = Annotated[Whole, _option("max_model_len")]
 MaxNumSeqs = Annotated[Whole, _option("max_num_seqs")]
@@ -80,6 +81,7 @@ def serve(
     port: Annotated[Whole, _option("port")] = None,
     served_model_name: Annotated[Several, _option("served_model_name")] = None,
     device: Device = None,
+    quantize: Quantize = None,
     threads: Threads = None,
     max_model_len: MaxModelLen = None,
     max_num_seqs: MaxNumSeqs = None,
@@ -121,6 +123,7 @@ def compile_command(
         Path | None, typer.Option("--report", help="Also write a report as a web page here")
     ] = None,
     device: Device = None,
+    quantize: Quantize = None,
     threads: Threads = None,
     max_model_len: MaxModelLen = None,
     max_num_seqs: MaxNumSeqs = None,

@@ -32,7 +32,7 @@ def compile_model(settings: Settings, report: Path | None) -> None:
                 tasks[step.stage] = bar.add_task(step.stage, total=step.total)
             bar.update(tasks[step.stage], completed=step.done)
 
-        runner = Runner(registry.load(path), config, show)
+        runner = Runner(registry.load(path, settings.quantize), config, show)
     if not runner.reports:
         print("nothing was searched: the reference runtime has one program for all shapes")
     elif runner.from_artifact:

@@ -109,7 +109,7 @@ async def _bring_up(state: ServerState, config: EngineConfig, listener: socket.s
     state.loading = "fetching the model"
     path = await in_background(lambda: fetch_model(settings))
     state.loading = "reading the tokenizer"
-    engine: EngineHandle = EngineClient(loader(path), config)
+    engine: EngineHandle = EngineClient(loader(path, settings.quantize), config)
     async with contextlib.AsyncExitStack() as undo:
         undo.push_async_callback(engine.close)
         await engine.start()

@@ -64,6 +64,11 @@ class Settings(BaseSettings):
     device: Literal["auto", "native", "reference"] = Field(
         "auto", description="Runtime: native (compiled C) or reference (NumPy, slow)"
     )
+    quantize: Literal["int8", "int4"] | None = Field(
+        None,
+        description="Round float weights to int8 or int4 as they are loaded "
+        "[default: as the model's files hold them]",
+    )
     threads: int | None = Field(
         None,
         ge=1,

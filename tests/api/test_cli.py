@@ -35,6 +35,7 @@ class TestSettings:
             "port": "9001",
             "served_model_name": "a,b",
             "device": "reference",
+            "quantize": "int8",
             "threads": "3",
             "max_model_len": "2048",
             "max_num_seqs": "8",
