@@ -90,9 +90,9 @@ class Runner:
         self.num_pages, self.max_model_len = plan.pages, plan.max_model_len
         self.vocab_size = limits.vocab_size
         start = perf_counter()
-        self._compiled = compile_model(model, config, plan.pages, plan.max_model_len, progress)
+        self.compiled = compile_model(model, config, plan.pages, plan.max_model_len, progress)
         model.close()
-        runtime = self._compiled.runtime
+        runtime = self.compiled.runtime
         native = isinstance(runtime, NativeRuntime)
         self.info = EngineInfo(
             model=limits.name,
@@ -113,16 +113,16 @@ class Runner:
     @property
     def reports(self) -> list[BucketReport]:
         """What the search saw, a report a bucket."""
-        return self._compiled.reports
+        return self.compiled.reports
 
     @property
     def from_artifact(self) -> bool:
         """Whether the programs are those of an earlier search."""
-        return self._compiled.from_artifact
+        return self.compiled.from_artifact
 
     def step(self, batch: Batch) -> NDArray[np.float32]:
         """Logits f32 [o, vocab], valid until the next step."""
-        compiled = self._compiled
+        compiled = self.compiled
         runtime, inputs = compiled.runtime, compiled.inputs
         for tensor, array in (
             (inputs.token_ids, batch.token_ids),

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from stepping import CHUNK, last_logits, logits
 
+from engine.compiler.memory import lower_bound
 from engine.config import EngineConfig
 from engine.runner import Runner
+from engine.runtimes.native.runtime import NativeRuntime
 from models import registry
 from models.pull import default_cache_dir, resolve
 
@@ -107,3 +109,12 @@ def test_greedy_text(
             return
         ids.append(token)
         row = logits(runner, ids, len(ids) - 1)[-1]
+
+
+def test_buffers_of_512_tokens_take_little_more_than_what_lives_at_once(runner: Runner) -> None:
+    runtime = runner.compiled.runtime
+    if not isinstance(runtime, NativeRuntime):
+        pytest.skip("NumPy places its own arrays")
+    for program in runtime.programs.programs:
+        layout = runtime.lay_out(program, {"t": 512})
+        assert layout.size <= 1.2 * lower_bound(layout.lifetimes)

@@ -165,10 +165,10 @@ class NativeRuntime(Runtime):
     def _capacity_of(self, program: Program) -> dict[str, int]:
         return {**self._capacity, **{s: b.max for s, b in program.bucket.items()}}
 
-    def lay_out(self, program: Program) -> Layout:
-        """Where a program's values will lie, for the largest dims that it will run at."""
+    def lay_out(self, program: Program, dims: Mapping[str, int] | None = None) -> Layout:
+        """Where a program's values will lie, for the largest dims that it will run at, or for larger ones."""
         assert self._graph is not None
-        return lay_out(program, self._graph, self._capacity_of(program))
+        return lay_out(program, self._graph, {**self._capacity_of(program), **(dims or {})})
 
     def link(self, program: Program) -> "_Linked":
         """A program's tables, made when it first runs."""
