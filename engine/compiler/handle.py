@@ -31,6 +31,11 @@ class Handle:
     def dtype(self) -> DType:
         return self.node.dtype
 
+    @property
+    def is_dense(self) -> bool:
+        """Whether it is all of its node's elements in their order, and not a part or another order of them."""
+        return self.view.is_contiguous and product(self.shape) == product(self.node.shape)
+
     # -- what outlives an execution ------------------------------------------------------------------------------
 
     def persist(self) -> Self:
@@ -42,7 +47,7 @@ class Handle:
 
     def output(self) -> Self:
         """Make the value readable with `Runtime.get` after an execution."""
-        if self.node.op == "Input" or not self.view.is_contiguous:
+        if self.node.op == "Input" or not self.is_dense:
             return self.copy().output()
         self.graph.outputs.append(self)
         return self
@@ -51,11 +56,7 @@ class Handle:
         """After each execution this persisted input holds `value` (in place where nothing else reads the old data)."""
         if self.node not in self.graph.persisted:
             raise ShapeError("assign: only a persisted input can be assigned")
-        if (
-            value.shape != self.node.shape
-            or value.dtype != self.dtype
-            or not value.view.is_contiguous
-        ):
+        if value.shape != self.node.shape or value.dtype != self.dtype or not value.is_dense:
             raise ShapeError(
                 f"assign: {value.shape} {value.dtype.value} does not fit "
                 f"{self.node.shape} {self.dtype.value}"

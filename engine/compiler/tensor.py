@@ -32,7 +32,7 @@ class Tensor(Arithmetic):
         last = self.transpose(axis, rank - 1)
         exact = self.dtype in (DType.F32, DType.I32, DType.I64)
         rows = last if exact else last.cast(DType.F32 if self.dtype.is_float else DType.I32)
-        rows = rows if rows.view.is_contiguous else rows.copy()
+        rows = rows if rows.is_dense else rows.copy()
         expansion = rows._order_of_primitives(descending)
         node = self.graph.add(
             "ArgSort", (int(descending),), [rows], rows.shape, DType.I32, expansion
@@ -70,7 +70,7 @@ class Tensor(Arithmetic):
         axis = self._axis(axis)
         rank = len(self.shape)
         rows = self.transpose(axis, rank - 1)
-        rows = rows if rows.view.is_contiguous else rows.copy()
+        rows = rows if rows.is_dense else rows.copy()
         n = rows.shape[-1]
         places = self.graph.iota(n)
         square = (*rows.shape, n)  # [..., i, j]

@@ -63,7 +63,7 @@ def paged_attention(
     expansion = _attention_of_primitives(
         q, k_pool, v_pool, page_table, query_start, positions, page_size, scale, window, cap
     )
-    dense = [x if x.view == View.contiguous(x.shape) else x.copy() for x in (q, k_pool, v_pool)]
+    dense = [x if x.is_dense else x.copy() for x in (q, k_pool, v_pool)]
     inputs = [*dense, page_table, query_start, positions]
     attrs = (k_pool.shape[1], page_size, scale, window or 0, cap or 0.0)
     node = graph.add("PagedAttention", attrs, inputs, q.shape, DType.F32, expansion)

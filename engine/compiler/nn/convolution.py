@@ -5,15 +5,17 @@ from collections.abc import Sequence
 from engine.compiler.shape import ShapeError
 from engine.compiler.tensor import Tensor
 
+Each = int | Sequence[int]  # one number for all axes, or one for each
+
 
 def conv(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
     *,
-    stride: int = 1,
-    padding: int = 0,
-    dilation: int = 1,
+    stride: Each = 1,
+    padding: Each = 0,
+    dilation: Each = 1,
     groups: int = 1,
 ) -> Tensor:
     """x [c_in, *size], weight [c_out, c_in / groups, *kernel], bias [c_out] -> [c_out, *windows].
@@ -40,17 +42,17 @@ def conv(
     return y if bias is None else y + bias._along(0, y.shape)
 
 
-def max_pool(x: Tensor, size: int, stride: int | None = None, padding: int = 0) -> Tensor:
+def max_pool(x: Tensor, size: Each, stride: Each | None = None, padding: Each = 0) -> Tensor:
     """Largest of each window over the axes after the first: [c, *size] -> [c, *windows]."""
     taps = len(x.shape) - 1
-    windows = _windows(x, (size,) * taps, stride or size, padding, 1, float("-inf"))
+    windows = _windows(x, _each(size, taps), stride or size, padding, 1, float("-inf"))
     return windows.max(*range(1 + taps, 1 + 2 * taps))
 
 
-def mean_pool(x: Tensor, size: int, stride: int | None = None, padding: int = 0) -> Tensor:
+def mean_pool(x: Tensor, size: Each, stride: Each | None = None, padding: Each = 0) -> Tensor:
     """Mean of each window, zeros that pad it included."""
     taps = len(x.shape) - 1
-    windows = _windows(x, (size,) * taps, stride or size, padding, 1, 0.0)
+    windows = _windows(x, _each(size, taps), stride or size, padding, 1, 0.0)
     return windows.mean(*range(1 + taps, 1 + 2 * taps))
 
 
@@ -61,14 +63,19 @@ def upsample(x: Tensor, times: int) -> Tensor:
     return x
 
 
+def _each(value: Each, axes: int) -> tuple[int, ...]:
+    return (value,) * axes if isinstance(value, int) else tuple(value)
+
+
 def _windows(
-    x: Tensor, kernel: Sequence[object], stride: int, padding: int, dilation: int, value: float
+    x: Tensor, kernel: Sequence[object], stride: Each, padding: Each, dilation: Each, value: float
 ) -> Tensor:
     """[c, *size] -> [c, *windows, *kernel]."""
     taps = len(kernel)
-    for at, size in enumerate(kernel):
+    rules = zip(*(_each(rule, taps) for rule in (stride, padding, dilation)), strict=True)
+    for at, (size, (step, around, apart)) in enumerate(zip(kernel, rules, strict=True)):
         assert isinstance(size, int)
         axis = 1 + 2 * at
-        x = x.pad(axis, padding, padding, value) if padding else x
-        x = x.unfold(axis, size, stride, dilation)
+        x = x.pad(axis, around, around, value) if around else x
+        x = x.unfold(axis, size, step, apart)
     return x.permute(0, *range(1, 1 + 2 * taps, 2), *range(2, 2 + 2 * taps, 2))
