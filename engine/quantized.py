@@ -1,5 +1,6 @@
 """Group-quantised weights in the one form that the engine knows."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,10 +26,22 @@ class QuantizedTensor:
     def shape(self) -> tuple[int, int]:
         return self.codes.shape[0], self.codes.shape[1] * (8 // self.bits)
 
-    def rows(self, order: Array) -> "QuantizedTensor":
-        """The rows in another order."""
+    def rows(self, order: Array | slice) -> "QuantizedTensor":
+        """Some of the rows, or all in another order."""
         low = None if self.minimum is None else self.minimum[order]
         return QuantizedTensor(self.bits, self.group, self.codes[order], self.scale[order], low)
+
+    @staticmethod
+    def concatenate(parts: "Sequence[QuantizedTensor]") -> "QuantizedTensor":
+        """The rows of tensors in the same form, one after another."""
+        lows = [part.minimum for part in parts if part.minimum is not None]
+        return QuantizedTensor(
+            parts[0].bits,
+            parts[0].group,
+            np.concatenate([part.codes for part in parts]),
+            np.concatenate([part.scale for part in parts]),
+            np.concatenate(lows) if lows else None,
+        )
 
     def dequantize(self) -> Array:
         """f32 [n, k]."""

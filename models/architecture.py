@@ -25,15 +25,17 @@ def _as_it_is(fields: Fields, common: ModelConfig) -> ModelConfig:
 class Architecture:
     """How a model is built, and what is peculiar to its checkpoints.
 
-    `windows` reads what each layer sees, where the config does not say it by `layer_types`; `tied` is whether the
-    embedding is the head too, for a config that does not say it; `activations` are names of the one that the graph
-    has. `read` may change what was read in common, or add to it. `gguf_names` are the names of layers' tensors that
-    GGUF has besides the usual ones, or for something else.
+    `windows` reads what each layer sees, where the config does not say it by `layer_types`; `tied` (whether the
+    embedding is the head too) and `rope_theta` are for a config that does not say; `activations` are names of the one
+    that the graph has. `read` may change what was read in common, or add to it. `gguf_names` are the names of layers'
+    tensors that GGUF has besides the usual ones, or for something else.
     """
 
     build: Builder
     windows: Callable[[Fields], Windows] = after_max_window_layers
     tied: bool = False
+    rope_theta: float = 10000.0
+    has_experts: bool = False
     activations: tuple[str, ...] = ("silu", "swish")
     read: Callable[[Fields, ModelConfig], ModelConfig] = _as_it_is
     gguf_names: Mapping[str, str] = field(default_factory=dict)

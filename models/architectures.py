@@ -8,12 +8,17 @@ from models.errors import ModelFileError
 
 # Hugging Face's model type, or GGUF's architecture -> the module that has `ARCHITECTURE`.
 MODULES = {
+    "gemma2": "models.gemma2",
     "gemma3": "models.gemma3",
     "gemma3_text": "models.gemma3",
     "llama": "models.llama",
     "mistral": "models.mistral",
+    "phi3": "models.phi3",
     "qwen2": "models.qwen2",
     "qwen3": "models.qwen3",
+    "qwen3_moe": "models.qwen3_moe",
+    "qwen3moe": "models.qwen3_moe",
+    "smollm3": "models.smollm3",
 }
 
 

@@ -32,7 +32,10 @@ class Quantization:
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """A tensor before it is read: `quantization` is None for float weights of `dtype`."""
+    """A tensor before it is read: `quantization` is None for float weights of `dtype`.
+
+    A quantised tensor of more than two axes is read as rows of its last one.
+    """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -105,6 +108,10 @@ _GGUF_NAMES = {
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
+    "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_exps": "mlp.experts.gate_proj",
+    "ffn_up_exps": "mlp.experts.up_proj",
+    "ffn_down_exps": "mlp.experts.down_proj",
 }
 
 
@@ -118,10 +125,10 @@ class GgufCheckpoint:
         architecture = find(path, self._file.metadata.get("general.architecture"))
         names = _GGUF_NAMES | dict(architecture.gguf_names)
         self._names = {_hugging_face_name(name, names): name for name in self._file.tensors}
-        config = from_gguf(path, self._file.metadata, "lm_head.weight" in self._names)
-        biases = [name for name in self._names if name.endswith("_proj.bias")]
-        if biases and not config.qkv_bias:
-            raise ModelFileError(path, f"{config.architecture} with {biases[0]!r} is not supported")
+        config = from_gguf(path, self._file.metadata, self._names)
+        for name in self._names:
+            if name.endswith("_proj.bias") and not _is_read(name, config):
+                raise ModelFileError(path, f"{config.architecture} with {name!r} is not supported")
         if "rope_freqs.weight" in self._names:
             factors = self._rope_factors("rope_freqs.weight", config.rope.dim // 2)
             scaling = {"rope_type": "factors", "factors": factors}
@@ -146,7 +153,7 @@ class GgufCheckpoint:
         entry, raw = self._file.tensors[self._names[name]], self._file.raw(self._names[name])
         order = self._row_order(name, entry.shape)
         if isinstance(entry.kind, QuantFormat):
-            quantized = convert(entry.kind, raw, entry.shape[0])
+            quantized = convert(entry.kind, raw, math.prod(entry.shape[:-1]))
             return quantized if order is None else quantized.rows(order)
         plain = raw.view(entry.kind).reshape(entry.shape)
         return plain if order is None else plain[order]
@@ -174,6 +181,12 @@ class GgufCheckpoint:
             )
         rows = np.arange(shape[0]).reshape(-1, head_dim // 2, 2)
         return rows.transpose(0, 2, 1).reshape(-1)
+
+
+def _is_read(bias: str, config: ModelConfig) -> bool:
+    if ".mlp." in bias:
+        return config.mlp_bias
+    return config.output_bias if bias.endswith(".o_proj.bias") else config.qkv_bias
 
 
 def _hugging_face_name(name: str, names: Mapping[str, str]) -> str:

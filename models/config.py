@@ -11,7 +11,8 @@ class ModelConfig:
 
     `windows` says for each layer how many positions it sees, None for all; layers with a window turn by `local_rope` if
     there is one. `norm_offset` is added to the weights of norms. `query_scale` is what scores are multiplied with,
-    where that is not head_dim^-0.5.
+    where that is not head_dim^-0.5. `rotated` says which layers have rotary embeddings at all, if not all of them. Caps
+    bend scores and logits to cap * tanh(x / cap).
     """
 
     architecture: str
@@ -33,11 +34,19 @@ class ModelConfig:
     local_rope: Rope | None = None
     norm_offset: float = 0.0
     query_scale: float | None = None
+    rotated: tuple[bool, ...] = ()
+    attention_cap: float | None = None
+    logit_cap: float | None = None
     qkv_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
 
     def window(self, layer: int) -> int | None:
         """Positions that a layer sees, its own included; None for all."""
         return self.windows[layer] if self.windows else None
+
+    def rotates(self, layer: int) -> bool:
+        return self.rotated[layer] if self.rotated else True
 
     @property
     def cached_per_token(self) -> int:

@@ -1,7 +1,7 @@
 """Configs from `config.json` or from GGUF metadata."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,7 @@ from models.fields import Fields
 from models.rope import read_rope
 from models.windows import by_layer_types
 
-_NOT_BUILT = (
-    "attention_bias",
-    "mlp_bias",
-    "quantization_config",
-    "attn_logit_softcapping",
-    "final_logit_softcapping",
-    "use_bidirectional_attention",
-)
+_NOT_BUILT = ("quantization_config", "use_bidirectional_attention")
 """What would change the graph, and does not."""
 
 _GGUF_KEYS = {
@@ -33,7 +26,12 @@ _GGUF_KEYS = {
     "intermediate_size": "feed_forward_length",
     "max_position_embeddings": "context_length",
     "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    "num_experts": "expert_count",
+    "num_experts_per_tok": "expert_used_count",
+    "moe_intermediate_size": "expert_feed_forward_length",
     "sliding_window": "attention.sliding_window",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
     "rotary_dim": "rope.dimension_count",
     "rope_theta": "rope.freq_base",
     "rope_local_base_freq": "rope.freq_base_swa",
@@ -68,26 +66,30 @@ def from_json(directory: Path) -> ModelConfig:
         ends=generation.get("eos_token_id", raw.get("eos_token_id")),
         start=raw.get("bos_token_id"),
         tied=bool(raw.get("tie_word_embeddings", architecture.tied)),
+        qkv_bias=bool(raw.get("attention_bias")),
+        output_bias=bool(raw.get("attention_bias")),
+        mlp_bias=bool(raw.get("mlp_bias")),
     )
 
 
-def from_gguf(path: Path, metadata: Mapping[str, Any], has_head: bool) -> ModelConfig:
-    """Config of a GGUF file. Raises `ModelFileError`."""
+def from_gguf(path: Path, metadata: Mapping[str, Any], tensors: Collection[str]) -> ModelConfig:
+    """Config of a GGUF file with these tensors, by Hugging Face's names. Raises `ModelFileError`."""
     if metadata.get("split.count", 1) not in (0, 1):
         raise ModelFileError(path, "it is one part of several: merge them with llama-gguf-split")
     name = metadata.get("general.architecture")
     architecture = find(path, name)
     names = {ours: f"{name}.{theirs}" for ours, theirs in _GGUF_KEYS.items()}
     fields = Fields(path, _nested(names, metadata), is_gguf=True, names=names)
-    if metadata.get(f"{name}.expert_count"):
-        raise fields.unsupported(f"{name} with experts")
     return _read(
         str(name),
         architecture,
         fields,
         ends=[metadata.get(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot")],
         start=metadata.get("tokenizer.ggml.bos_token_id"),
-        tied=not has_head,
+        tied="lm_head.weight" not in tensors,
+        qkv_bias=all(f"model.layers.0.self_attn.{part}_proj.bias" in tensors for part in "qkv"),
+        output_bias="model.layers.0.self_attn.o_proj.bias" in tensors,
+        mlp_bias="model.layers.0.mlp.down_proj.bias" in tensors,
     )
 
 
@@ -95,11 +97,12 @@ def _nested(names: Mapping[str, str], metadata: Mapping[str, Any]) -> dict[str, 
     """The metadata under Hugging Face's keys, in which a dot is an object."""
     raw: dict[str, Any] = {}
     for ours, theirs in names.items():
-        *outer, last = ours.split(".")
-        (raw.setdefault(outer[0], {}) if outer else raw)[last] = metadata.get(theirs)
-    if raw["vocab_size"] is None:
-        tokens = metadata.get("tokenizer.ggml.tokens")
-        raw["vocab_size"] = len(tokens) if isinstance(tokens, list) else None
+        if theirs in metadata:
+            *outer, last = ours.split(".")
+            (raw.setdefault(outer[0], {}) if outer else raw)[last] = metadata[theirs]
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    if isinstance(tokens, list):
+        raw.setdefault("vocab_size", len(tokens))
     return raw
 
 
@@ -111,6 +114,9 @@ def _read(
     ends: object,
     start: object,
     tied: bool,
+    qkv_bias: bool,
+    output_bias: bool,
+    mlp_bias: bool,
 ) -> ModelConfig:
     heads, hidden = fields.size("num_attention_heads"), fields.size("hidden_size")
     head_dim, vocab = fields.size("head_dim", hidden // heads), fields.size("vocab_size")
@@ -126,7 +132,7 @@ def _read(
         intermediate_size=fields.size("intermediate_size"),
         context_length=fields.size("max_position_embeddings"),
         rms_norm_eps=fields.constant("rms_norm_eps", None if fields.is_gguf else 1e-6),
-        rope=read_rope(fields, head_dim),
+        rope=read_rope(fields, head_dim, architecture.rope_theta),
         tie_word_embeddings=tied,
         eos_token_ids=_ids(ends, vocab),
         bos_token_id=first[0] if first else None,
@@ -135,12 +141,19 @@ def _read(
             or fields.value("hidden_act", architecture.activations[0])
         ),
         windows=architecture.windows(fields) if named is None else named,
+        attention_cap=fields.optional("attn_logit_softcapping"),
+        logit_cap=fields.optional("final_logit_softcapping"),
+        qkv_bias=qkv_bias,
+        output_bias=output_bias,
+        mlp_bias=mlp_bias,
     )
     if config.num_heads % config.num_kv_heads:
         problem = f"{config.num_heads} heads cannot share {config.num_kv_heads} KV heads evenly"
         raise ModelFileError(fields.path, problem)
     if config.hidden_act not in architecture.activations:
         raise fields.unsupported(f"activation {config.hidden_act!r}", architecture.activations[0])
+    if fields.value("num_experts") and not architecture.has_experts:
+        raise fields.unsupported(f"{name} with experts")
     return architecture.read(fields, config)
 
 

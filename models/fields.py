@@ -41,6 +41,12 @@ class Fields:
             raise self.wrong(key, "a positive number")
         return float(value)
 
+    def optional(self, key: str, default: float | None = None) -> float | None:
+        """A finite number above 0, or None where the file says null; `default` where it says nothing."""
+        if key not in self._raw:
+            return default
+        return None if self._raw[key] is None else self.constant(key)
+
     def inside(self, key: str) -> "Fields":
         """Those of an object, none if it is not there."""
         value = self.value(key, {})

@@ -78,6 +78,7 @@ class Step:
             page_size=self.inputs.page_size,
             scale=scale,
             window=window,
+            cap=self.config.attention_cap,
         )
         return attention.merge(1)
 
@@ -98,5 +99,7 @@ class Step:
             if c.tie_word_embeddings
             else self.weights.matrix(self.graph, "lm_head", c.vocab_size, c.hidden_size)
         )
-        logits = nn.linear(last, head).output()
-        return StepGraph(logits, tuple(self._cache), self.weights.loaders)
+        logits = nn.linear(last, head)
+        if c.logit_cap is not None:
+            logits = (logits * (1.0 / c.logit_cap)).tanh() * c.logit_cap
+        return StepGraph(logits.output(), tuple(self._cache), self.weights.loaders)

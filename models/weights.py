@@ -1,6 +1,8 @@
 """Weights of a model file as tensors of the graph, whatever type the checkpoint holds them in."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +19,21 @@ from models.errors import ModelFileError
 Loader = Callable[[], Array]
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Rows `start` to `stop` of the tensor `key`, which has `shape`; all axes but the last are rows."""
+
+    key: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+def whole(key: str, *shape: int) -> Rows:
+    """All of a tensor."""
+    return Rows(key, shape, 0, math.prod(shape[:-1]))
+
+
 class WeightLoader:
     """Makes inputs for weights, and remembers how each is loaded.
 
@@ -27,7 +44,11 @@ class WeightLoader:
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
         self._inputs: dict[str, Tensor] = {}
+        self._split: dict[str, tuple[str, int, int]] = {}
+        # What was read last is kept: a quantised weight's parts are asked for one after another, and so are the weights
+        # that are rows of the same tensor.
         self._last: tuple[str, Array | QuantizedTensor] | None = None
+        self._cut: tuple[str, Array | QuantizedTensor] | None = None
         self.loaders: dict[Tensor, Loader] = {}
 
     @property
@@ -45,18 +66,64 @@ class WeightLoader:
 
     def matrix(self, graph: Graph, name: str, rows: int, columns: int) -> Tensor:
         """`name`.weight as f32 [rows, columns], dequantised in the graph where it is quantised."""
-        key = f"{name}.weight"
-        info = self._checkpoint.info(key)
-        self._check(key, info.shape, (rows, columns))
-        if info.quantization is None:
-            return self._plain(graph, key, (rows, columns)).cast(DType.F32)
-        q = info.quantization
-        groups = (rows, columns // q.group)
-        scale_type = DType.of(q.scale_dtype)
-        code_type = DType.U4 if q.bits == 4 else DType.I8
-        codes = self._part(graph, key, "codes", (rows, columns), code_type)
-        scale = self._part(graph, key, "scale", groups, scale_type)
-        minimum = self._part(graph, key, "minimum", groups, scale_type) if q.has_minimum else None
+        part = whole(f"{name}.weight", rows, columns)
+        for suffix, (fused, start, total) in self._split.items():
+            if name.endswith(suffix):
+                key = f"{name.removesuffix(suffix)}{fused}.weight"
+                part = Rows(key, (total, columns), start, start + rows)
+        return self.joined(graph, f"{name}.weight", [part], columns)
+
+    def split(self, fused: str, parts: Mapping[str, int]) -> None:
+        """From now on, matrices whose names end with one of `parts` are rows of the one whose name ends with `fused`,
+        which holds so many of each one after another."""
+        start, total = 0, sum(parts.values())
+        for part, rows in parts.items():
+            self._split[f".{part}"] = f".{fused}", start, total
+            start += rows
+
+    def experts(
+        self, graph: Graph, name: str, part: str, count: int, rows: int, columns: int
+    ) -> Tensor:
+        """The matrices `name`.0.`part`.weight to those of the last expert as f32 [count, rows, columns].
+
+        They may also lie in one tensor, `name`.`part`.weight.
+        """
+        key = f"{name}.{part}.weight"
+        if key in self._checkpoint.names():
+            parts = [whole(key, count, rows, columns)]
+        else:
+            parts = [whole(f"{name}.{i}.{part}.weight", rows, columns) for i in range(count)]
+        return self.joined(graph, key, parts, columns).split(0, rows)
+
+    def joined(self, graph: Graph, name: str, parts: Sequence[Rows], columns: int) -> Tensor:
+        """Rows of several tensors one after another, f32 [rows, columns]. `name` is what they are called together.
+
+        Raises `ModelFileError` for tensors of other shapes, or not all in one form.
+        """
+        infos = [self._checkpoint.info(part.key) for part in parts]
+        for part, info in zip(parts, infos, strict=True):
+            self._check(part.key, info.shape, part.shape)
+            if (info.dtype, info.quantization) != (infos[0].dtype, infos[0].quantization):
+                raise ModelFileError(
+                    self._checkpoint.path,
+                    f"tensors {parts[0].key!r} and {part.key!r} are not of the same type",
+                )
+        rows = sum(part.stop - part.start for part in parts)
+        q = infos[0].quantization
+
+        def held(what: str, width: int, dtype: DType) -> Tensor:
+            label = f"{name}.{what}" if what else name
+            if label not in self._inputs:
+                self._inputs[label] = graph.named_tensor(label, (rows, width), dtype).persist()
+                self.loaders[self._inputs[label]] = lambda: self._load(name, parts, what)
+            return self._inputs[label]
+
+        if q is None:
+            return held("", columns, DType.of(infos[0].dtype)).cast(DType.F32)
+        codes = held("codes", columns, DType.U4 if q.bits == 4 else DType.I8)
+        groups, numbers = columns // q.group, DType.of(q.scale_dtype)
+        scale = held("scale", groups, numbers)
+        minimum = held("minimum", groups, numbers) if q.has_minimum else None
         return nn.dequantize(codes, scale, minimum)
 
     def _plain(self, graph: Graph, key: str, shape: tuple[int, ...]) -> Tensor:
@@ -67,31 +134,45 @@ class WeightLoader:
             self.loaders[self._inputs[key]] = lambda: self._array(key)
         return self._inputs[key]
 
-    def _part(
-        self, graph: Graph, key: str, part: str, shape: tuple[int, int], dtype: DType
-    ) -> Tensor:
-        name = f"{key}.{part}"
-        if name not in self._inputs:
-            self._inputs[name] = graph.named_tensor(name, shape, dtype).persist()
-            self.loaders[self._inputs[name]] = lambda: self._quantized(key, part)
-        return self._inputs[name]
+    def _load(self, name: str, parts: Sequence[Rows], what: str) -> Array:
+        """Data of an input: codes, scale or minimum, or a float weight itself where `what` is empty."""
+        if self._last is None or self._last[0] != name:
+            self._last = None
+            self._last = name, self._joined(parts)
+        value = self._last[1]
+        if isinstance(value, QuantizedTensor):
+            found: Array = getattr(value, what)
+            return found
+        self._last = None
+        return value
 
-    def _tensor(self, key: str) -> Array | QuantizedTensor:
-        # A quantised weight's parts are asked for one after another: keep the last one read.
-        if self._last is None or self._last[0] != key:
-            self._last = (key, self._checkpoint.tensor(key))
-        return self._last[1]
+    def _joined(self, parts: Sequence[Rows]) -> Array | QuantizedTensor:
+        found = [self._rows(part) for part in parts]
+        if len(found) == 1:
+            return found[0]
+        quantized = [part for part in found if isinstance(part, QuantizedTensor)]
+        if quantized:
+            return QuantizedTensor.concatenate(quantized)
+        return np.concatenate([part for part in found if isinstance(part, np.ndarray)])
+
+    def _rows(self, part: Rows) -> Array | QuantizedTensor:
+        if self._cut is None or self._cut[0] != part.key:
+            self._cut = None
+            self._cut = part.key, self._checkpoint.tensor(part.key)
+        tensor = self._cut[1]
+        if not isinstance(tensor, QuantizedTensor):
+            tensor = tensor.reshape(-1, part.shape[-1])
+        if (part.start, part.stop) == (0, tensor.shape[0]):
+            self._cut = None
+            return tensor
+        if isinstance(tensor, QuantizedTensor):
+            return tensor.rows(slice(part.start, part.stop))
+        return tensor[part.start : part.stop]
 
     def _array(self, key: str) -> Array:
-        tensor = self._tensor(key)
+        tensor = self._checkpoint.tensor(key)
         assert isinstance(tensor, np.ndarray)
         return tensor
-
-    def _quantized(self, key: str, part: str) -> Array:
-        tensor = self._tensor(key)
-        assert isinstance(tensor, QuantizedTensor)
-        value: Array = getattr(tensor, part)
-        return value
 
     def _check(self, key: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> None:
         if found != wanted:

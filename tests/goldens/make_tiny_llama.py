@@ -50,8 +50,10 @@ def main() -> None:
     make("tiny-llama3", tied, torch.bfloat16, "60KB")
 
 
-def make(name: str, config: PreTrainedConfig, dtype: torch.dtype, shard_size: str) -> None:
-    torch.manual_seed(0)
+def make(
+    name: str, config: PreTrainedConfig, dtype: torch.dtype, shard_size: str, seed: int = 0
+) -> None:
+    torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(config).eval()
     # Gemma's norms multiply with 1 + weight.
     centre = 0.0 if config.model_type.startswith("gemma") else 1.0

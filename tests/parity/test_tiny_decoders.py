@@ -1,7 +1,7 @@
 """Hugging Face directories against transformers: small random models (`tests/goldens/make_tiny_llama.py` and
 `make_tiny_decoders.py`).
 
-Logits reach 11. Ours keeps keys and values in float16, which moves them by 0.023 in transformers, too.
+Logits reach 11. Ours keeps keys and values in float16, which moves them by up to 0.032 in transformers, too.
 """
 
 from pathlib import Path
@@ -15,8 +15,19 @@ from engine.runner import Runner
 from models import registry
 
 GOLDENS = Path(__file__).parent.parent / "goldens"
-TOLERANCE = 0.03
-NAMES = ["tiny-llama", "tiny-llama3", "tiny-mistral", "tiny-qwen2", "tiny-qwen3", "tiny-gemma3"]
+TOLERANCE = 0.04
+NAMES = [
+    "tiny-llama",
+    "tiny-llama3",
+    "tiny-mistral",
+    "tiny-qwen2",
+    "tiny-qwen3",
+    "tiny-gemma3",
+    "tiny-smollm3",
+    "tiny-qwen3-moe",
+    "tiny-gemma2",
+    "tiny-phi3",
+]
 
 
 @pytest.mark.parametrize("device", ["native", "reference"])
@@ -25,7 +36,7 @@ def test_a_directory_computes_what_transformers_does(
     name: str, device: str, tmp_path: Path
 ) -> None:
     config = EngineConfig(
-        cache_dir=tmp_path, device=device, kv_memory_bytes=1 << 20, search_time_limit_s=1.0
+        cache_dir=tmp_path, device=device, kv_memory_bytes=1 << 20, search_time_limit_s=0.2
     )
     runner = Runner(registry.load(GOLDENS / name), config, lambda _: None)
     with np.load(GOLDENS / name / "golden.npz") as golden:

@@ -262,7 +262,7 @@ def test_a_missing_tensor_is_named(tmp_path: Path, name: str) -> None:
         ({"hidden_size": None}, "hidden_size is None"),
         ({"num_hidden_layers": "2"}, "num_hidden_layers is '2'"),
         ({"vocab_size": -1}, "vocab_size is -1"),
-        ({"attention_bias": True}, "attention_bias"),
+        ({"use_bidirectional_attention": True}, "use_bidirectional_attention"),
         ({"head_dim": 0}, "head_dim is 0"),
         ({"num_key_value_heads": "2"}, "num_key_value_heads is '2'"),
         ({"rms_norm_eps": float("nan")}, "rms_norm_eps is nan"),

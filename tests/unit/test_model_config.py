@@ -101,7 +101,6 @@ def test_the_generation_config_knows_better_what_ends_a_text(tmp_path: Path) -> 
         ({"head_dim": 15}, "heads of 15"),
         ({"num_key_value_heads": 4}, "6 heads cannot share 4 KV heads"),
         ({"partial_rotary_factor": 0.5}, "a part of each head"),
-        ({"mlp_bias": True}, "llama with mlp_bias"),
         ({"quantization_config": {"quant_method": "awq"}}, "llama with quantization_config"),
         ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "'yarn'"),
         ({"rope_scaling": {"rope_type": ["linear"]}}, "not supported"),
@@ -138,7 +137,7 @@ GGUF = {
 
 
 def test_gguf_metadata_says_the_same_as_a_config() -> None:
-    file = from_gguf(Path("model.gguf"), GGUF, has_head=False)
+    file = from_gguf(Path("model.gguf"), GGUF, tensors=[])
     directory = from_json(GOLDENS / "tiny-llama3")
     same = {"rope": Rope(500.0, 16)}  # GGUF has Llama 3's in a tensor
     assert vars(file) == vars(directory) | same
@@ -146,11 +145,11 @@ def test_gguf_metadata_says_the_same_as_a_config() -> None:
 
 def test_gguf_rope_scaling() -> None:
     scaled = GGUF | {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
-    config = from_gguf(Path("model.gguf"), scaled, has_head=True)
+    config = from_gguf(Path("model.gguf"), scaled, tensors=["lm_head.weight"])
     assert config.rope.scaling == {"rope_type": "linear", "factor": 4.0}
     assert not config.tie_word_embeddings
     plain = GGUF | {"llama.rope.scaling.type": "none"}
-    assert from_gguf(Path("model.gguf"), plain, has_head=True).rope.scaling is None
+    assert from_gguf(Path("model.gguf"), plain, tensors=["lm_head.weight"]).rope.scaling is None
 
 
 @pytest.mark.parametrize(
@@ -168,7 +167,7 @@ def test_gguf_rope_scaling() -> None:
 )
 def test_gguf_metadata_that_would_be_computed_wrongly(change: dict[str, Any], problem: str) -> None:
     with pytest.raises(ModelFileError, match=rf"model\.gguf: .*{problem}"):
-        from_gguf(Path("model.gguf"), GGUF | change, has_head=True)
+        from_gguf(Path("model.gguf"), GGUF | change, tensors=["lm_head.weight"])
 
 
 def test_stories_has_odd_metadata(stories: Path) -> None:
@@ -256,7 +255,15 @@ def test_what_each_layer_sees(
         ),
         ({"model_type": "gemma3", "text_config": {}}, "text and images"),
         (GEMMA | {"hidden_activation": "gelu"}, "activation 'gelu'"),
-        (GEMMA | {"final_logit_softcapping": 30.0}, "with final_logit_softcapping"),
+        (GEMMA | {"final_logit_softcapping": -1}, "final_logit_softcapping is -1"),
+        (
+            {"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 5},
+            "num_experts_per_tok is 5, not one of up to 4",
+        ),
+        (
+            {"model_type": "smollm3", "no_rope_layers": [1]},
+            r"no_rope_layers is \[1\], not a list of 0 and 1 for 2 layers",
+        ),
         (GEMMA | {"sliding_window": 0}, "sliding_window is 0"),
     ],
 )
