@@ -145,7 +145,7 @@ def numbers(size: int) -> tuple[Array, Spec]:
 
 def seen(view: View) -> Array:
     """What a view reads of a buffer whose elements are their own places."""
-    buffer, spec = numbers(4096)
+    buffer, spec = numbers(max(4096, evaluate(product(view.shape), VALUES)))
     return read(buffer, spec, view, VALUES)
 
 
