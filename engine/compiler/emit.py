@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 
-from engine.compiler.graph import Graph, Node
+from engine.compiler.graph import Graph, Node, Operand
 from engine.compiler.regions import Region
 from engine.compiler.shape import Dim, View, product
 from engine.ops.registry import all_ops
@@ -54,7 +54,7 @@ def _quote(value: object) -> str:
 
 
 def _term(node: Node, names: dict[Node, str]) -> str:
-    views = [view_text(o.view) for o in node.inputs]
+    views = [_read_text(o) for o in node.inputs]
     inputs = [names[o.node] for o in node.inputs]
     params: list[str]
     match node.op:
@@ -77,6 +77,10 @@ def _term(node: Node, names: dict[Node, str]) -> str:
     return f"({' '.join([node.op, *params, *inputs])})"
 
 
+def _read_text(operand: Operand) -> str:
+    return view_text(operand.view, operand.node.shape)
+
+
 def _sole_scatter(state: Node, reads: int, graph: Graph) -> bool:
     """Whether a scatter that makes a state's new value is all that reads its old one, which is read `reads` times."""
     if state not in graph.updates:
@@ -94,12 +98,11 @@ def _facts(node: Node, region: Region) -> list[str]:
         facts += [f'(doubled "{2 * half}" "{half}")' for half in node.shape[2:]]
     for operand in node.inputs:
         view, shape = operand.view, operand.view.shape
-        if view.is_contiguous:
-            facts.append(f"(contiguous {view_text(view)} {shape_text(shape)})")
+        text = _read_text(operand)
+        if view.is_contiguous and not view.is_first_part(operand.node.shape):
+            facts.append(f"(contiguous {text} {shape_text(shape)})")
         if shape and view == View.contiguous(shape[:-1]).insert(len(shape) - 1, shape[-1]):
-            facts.append(
-                f"(repeated {shape_text(shape[:-1])} {shape_text(shape)} {view_text(view)})"
-            )
+            facts.append(f"(repeated {shape_text(shape[:-1])} {shape_text(shape)} {text})")
         for axis in view.axes:
             for _, stride in axis:
                 if isinstance(stride, int) and stride < 0:
@@ -133,11 +136,10 @@ def _of_scatter(node: Node, region: Region) -> list[str]:
 
 def _of_product(node: Node, region: Region) -> list[str]:
     del region
-    views = [o.view for o in node.inputs]
     return [
-        f"(outer {view_text(a)} {view_text(b)})"
-        for a, b in (views, views[::-1])
-        if len(a.axes) > 1 and rows_and_columns(a, b)
+        f"(outer {_read_text(a)} {_read_text(b)})"
+        for a, b in (node.inputs, node.inputs[::-1])
+        if len(a.view.axes) > 1 and rows_and_columns(a.view, b.view)
     ]
 
 

@@ -199,6 +199,14 @@ class View:
     def is_contiguous(self) -> bool:
         return self == View.contiguous(self.shape)
 
+    def is_first_part(self, buffer: Shape) -> bool:
+        """Whether it reads the first elements of a buffer without a gap, but not all: only the buffer's shape tells it
+        from a view of a whole, smaller one."""
+        steps = [(size, stride) for axis in self.axes for size, stride in axis if stride != 0]
+        count = product(size for size, _ in steps)
+        end = sum(((size - 1) * stride for size, stride in steps), start=1)
+        return self.offset == 0 and end == count != product(buffer)
+
     def permute(self, order: Sequence[int]) -> "View":
         if sorted(order) != list(range(len(self.axes))):
             raise ShapeError(f"permute: {tuple(order)} is no order of {len(self.axes)} axes")

@@ -2,7 +2,8 @@
 
 In egglog a shape is `(Dim "t" (Dim "576" (Nil "")))` and a view is the list of its strides with the offset in the tail,
 `(Dim "576" (Dim "1" (Nil "0")))`. An axis of several factors is one opaque string, "(9:64,2:-32,32:1)", which no rule's
-pattern can mistake for a plain stride. Lists are never unioned: dimensions are in normal form before they are printed.
+pattern can mistake for a plain stride; and the offset of a buffer's first elements, which have the strides of a whole
+buffer, is FIRST_PART. Lists are never unioned: dimensions are in normal form before they are printed.
 """
 
 from collections.abc import Sequence
@@ -14,14 +15,18 @@ from engine.compiler.shape import Axis, Dim, Shape, View, evaluate, parse_dim
 from engine.ops.base import Array, Dims, Spec
 
 Raw = tuple[tuple[str, ...], str]  # strides (or sizes) and the tail's text
+FIRST_PART = "0+0"
 
 
 def shape_text(shape: Shape) -> str:
     return _list([str(d) for d in shape], "")
 
 
-def view_text(view: View) -> str:
-    return _list([_axis_text(axis) for axis in view.axes], str(view.offset))
+def view_text(view: View, buffer: Shape | None = None) -> str:
+    """`buffer`: the shape of what the view reads, where that may have more elements than the view's."""
+    part = buffer is not None and view.is_first_part(buffer)
+    offset = FIRST_PART if part else str(view.offset)
+    return _list([_axis_text(axis) for axis in view.axes], offset)
 
 
 def _list(items: Sequence[str], tail: str) -> str:
