@@ -10,6 +10,7 @@ from itertools import pairwise
 from engine.compiler.graph import Graph, Node, Operand
 from engine.compiler.regions import Region
 from engine.compiler.shape import Dim, View, product
+from engine.ops.dense_attention import HEAD_WIDTHS, are_crossed, held_rows
 from engine.ops.registry import all_ops
 from engine.ops.strided_matmul import rows_and_columns
 from engine.ops.views import shape_text, view_text
@@ -136,11 +137,19 @@ def _of_scatter(node: Node, region: Region) -> list[str]:
 
 def _of_product(node: Node, region: Region) -> list[str]:
     del region
-    return [
-        f"(outer {_read_text(a)} {_read_text(b)})"
-        for a, b in (node.inputs, node.inputs[::-1])
-        if len(a.view.axes) > 1 and rows_and_columns(a.view, b.view)
-    ]
+    facts = []
+    for a, b in (node.inputs, node.inputs[::-1]):
+        texts = f"{_read_text(a)} {_read_text(b)}"
+        if len(a.view.axes) > 1 and rows_and_columns(a.view, b.view):
+            facts.append(f"(outer {texts})")
+        if are_crossed(a.view, b.view):
+            facts.append(f"(crossed {texts})")
+            if node.shape[-1] in HEAD_WIDTHS:
+                facts.append(f'(head_width "{node.shape[-1]}")')
+        rows = held_rows(a.view)
+        if rows and node.shape[-2] in HEAD_WIDTHS:
+            facts.append(f"(held_rows {_read_text(a)} {shape_text(rows)})")
+    return facts
 
 
 _OF_OP: dict[str, Callable[[Node, Region], list[str]]] = {

@@ -228,7 +228,47 @@ def mixture(
     return nn.experts_glu(x, weights, experts, *stacks, unit=unit)
 
 
+def attended(
+    b: Builder,
+    order: int = 0,
+    heads: tuple[int, ...] = (4,),
+    mask: str = "t s",
+    d: int = 8,
+    axis: int = -1,
+    dtype: DType = F32,
+) -> Tensor:
+    """softmax(q . k * 0.3 + mask) . v, with the operands of each product and sum in one of 16 orders."""
+    q, k, v = (b.x(*heads, n, d, dtype=dtype) for n in ("t", "s", "s"))
+    n = len(heads)
+    q, k = q.expand(n + 1, k.shape[n]), k.expand(n, q.shape[n])
+    scores = (k * q if order & 1 else q * k).sum(-1).cast(F32)
+    scaled = b.graph.constant(0.3) * scores if order & 2 else scores * 0.3
+    if mask == "t s":
+        added = b.x("t", "s")
+        for axis_of_heads, size in enumerate(heads):
+            added = added.expand(axis_of_heads, size)
+        scaled = added + scaled if order & 4 else scaled + added
+    elif mask == "factor":
+        scaled = scaled * b.x(*heads, "t", "s")
+    weights = scaled.softmax(axis).expand(n + 1, d)
+    v = v.cast(F32).transpose(n, n + 1).expand(n, q.shape[n])
+    return (v * weights if order & 8 else weights * v).sum(-1)
+
+
+def self_attended(b: Builder, transposed: bool = False) -> Tensor:
+    """Heads that are read from rows of one projection, [t, 3 * heads * d], or from its transpose."""
+    rows = b.x(3 * 4 * 8, "t").transpose(0, 1) if transposed else b.x("t", 3 * 4 * 8)
+    parts = (rows.slice(1, 32 * i, 32 * (i + 1)).split(1, 8).permute(1, 0, 2) for i in range(3))
+    return nn.attention(*parts, nn.causal_mask(b.graph, "t", "t", 5), 0.3)
+
+
 FOUND: list[tuple[str, str, Build]] = [
+    *(("MaskedAttention", f"order {i}", lambda b, i=i: attended(b, i)) for i in range(16)),
+    *(("DenseAttention", f"heads {h}", lambda b, h=h: attended(b, heads=h, mask="")) for h in ((), (4,), (2, 3))),
+    ("MaskedAttention", "two axes of heads", lambda b: attended(b, heads=(2, 3))),
+    ("MaskedAttention", "shared heads, window", lambda b: nn.attention(
+        b.x(4, "t", 8), b.x(2, "s", 8), b.x(2, "s", 8), nn.causal_mask(b.graph, "t", "s", 5), 0.3)),
+    *(("MaskedAttention", f"of one projection, {t}", lambda b, t=t: self_attended(b, t)) for t in (False, True)),
     *(
         ("PackedExpertGateUp", f"{held} {unit.__name__}, {rest}",
          lambda b, h=held, u=unit, r=rest: mixture(b, h, unit=u, **r))
@@ -390,6 +430,12 @@ def used_twice(b: Builder) -> Tensor:
 
 
 NOT_FOUND: list[tuple[str, str, Build]] = [
+    ("MaskedAttention", "no mask", lambda b: attended(b, mask="")),
+    ("DenseAttention", "mask as a factor", lambda b: attended(b, mask="factor")),
+    ("DenseAttention", "masked", attended),
+    ("DenseAttention", "softmax over tokens", lambda b: attended(b, mask="", axis=-2)),
+    ("DenseAttention", "heads that fill the scratch", lambda b: attended(b, mask="", d=513)),
+    ("DenseAttention", "f16", lambda b: attended(b, mask="", dtype=F16)),
     ("CombinePairs", "outputs that fill no block", lambda b: mixture(b, f=12)),
     ("CombinePairs", "of another unit", lambda b: mixture(b, unit=lambda gate, up: gate.relu() * up)),
     ("QuantMatmulBias", "of rows", lambda b: nn.linear(b.x(N, K), b.quantised()) + b.x(N).expand(1, N)),
