@@ -27,6 +27,7 @@ from engine.runtimes.toolchain import ToolchainError
 
 log = logging.getLogger(__name__)
 _TIMED_CONTEXT = 256  # tokens of context at which candidates are timed
+_TIMED_PROMPT = 64  # tokens of each of several prompts that are computed whole
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,9 @@ def _options(config: EngineConfig, pages: int) -> CompileOptions:
     def others(dims: Mapping[str, int]) -> dict[str, int]:
         # Small steps decode, one token a request; large ones prefill a request or two.
         t = dims["t"]
+        if config.whole_prompts:
+            requests = -(-t // _TIMED_PROMPT)
+            return {"r": requests, "o": t, "p": -(-t // requests // PAGE_SIZE) + 1}
         requests = t if t <= 64 else 1
         context = min(_TIMED_CONTEXT // PAGE_SIZE, max(1, pages // requests))
         return {

@@ -32,6 +32,8 @@ class EngineConfig:
     threads: int | None = None
     device: Device = "auto"
     prefix_cache: bool = True
+    whole_prompts: bool = False
+    """Prompts are computed in one step each, and the rows of all their tokens are wanted: for embeddings."""
     search_time_limit_s: float = 30.0
     seed: int = 0
     """Seed of the compiler's search; sampling has its own seed in each request."""
@@ -63,4 +65,6 @@ class EngineConfig:
     @property
     def max_logit_rows(self) -> int:
         """The most rows of logits that one step may ask for (`o` of a batch)."""
+        if self.whole_prompts:
+            return self.max_batch_tokens
         return max(self.max_num_seqs, min(_MIN_LOGIT_ROWS, self.max_batch_tokens))

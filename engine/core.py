@@ -14,6 +14,7 @@ from engine.kv_cache import PagePool
 from engine.limits import check_size
 from engine.logprobs import token_logprobs
 from engine.messages import Counters, Delta, EngineInfo, FinishReason, Generate, Stats
+from engine.pooling import Pooling, for_embeddings
 from engine.request import Request
 from engine.sampling import Sampler, choose_tokens
 from engine.scheduler import Scheduler
@@ -41,6 +42,8 @@ class EngineCore:
     def __init__(self, runner: StepRunner, config: EngineConfig) -> None:
         self._runner = runner
         self._info = runner.info
+        if self._info.pooling is not None:
+            config = for_embeddings(config, self._info.max_model_len)
         self._pool = PagePool(runner.num_pages)
         self._scheduler = Scheduler(config, self._pool)
         self._requests: dict[str, Request] = {}
@@ -85,6 +88,8 @@ class EngineCore:
         logits = self._runner.step(batch)
         self._scheduler.complete(chunks)
         self._steps += 1
+        if self._info.pooling is not None:
+            return self._embed(self._info.pooling, chunks, first_rows, logits)
         return self._advance(chunks, first_rows, logits)
 
     def stats(self) -> Stats:
@@ -149,6 +154,21 @@ class EngineCore:
                 deltas.append(self._accept_token(request, token, logits[row]))
             except Exception as error:
                 deltas.append(self._fail(request, error))
+        return deltas
+
+    def _embed(
+        self,
+        pooling: Pooling,
+        chunks: list[Chunk],
+        first_rows: list[int],
+        states: NDArray[np.float32],
+    ) -> list[Delta]:
+        """Ends the requests whose prompts were computed, with their embeddings."""
+        deltas = []
+        for chunk, row in zip(chunks, first_rows, strict=True):
+            delta = Delta(chunk.request.request_id, [])
+            delta.embedding = pooling.embedding(states[row : row + chunk.num_rows]).tobytes()
+            deltas.append(self._finish(chunk.request, delta, "stop"))
         return deltas
 
     def _accept_token(self, request: Request, token_id: int, logits: NDArray[np.float32]) -> Delta:

@@ -8,6 +8,8 @@ from typing import Literal
 
 import msgspec
 
+from engine.pooling import Pooling
+
 FinishReason = Literal["stop", "length", "abort", "error"]
 
 
@@ -99,6 +101,8 @@ class Delta(msgspec.Struct, array_like=True, gc=False):
     """Prompt tokens that were taken from the prefix cache."""
     error: str | None = None
     """Set when `finish_reason` is "error"."""
+    embedding: bytes | None = None
+    """Of the prompt, f32; in the one delta of a model that makes embeddings."""
     timings: Timings | None = None
     """Set on the last delta."""
 
@@ -129,6 +133,9 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Requests of full length that the KV pool holds."""
     device: str
     threads: int
+    pooling: Pooling | None = None
+    """How a model makes embeddings, None for one that generates."""
+    embedding_size: int | None = None
     weights_bytes: int = 0
     kv_bytes: int = 0
     workspace_bytes: int = 0

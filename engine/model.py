@@ -7,17 +7,20 @@ from typing import Protocol
 from engine.compiler.graph import Graph
 from engine.compiler.tensor import Tensor
 from engine.ops.base import Array
+from engine.pooling import Pooling
 
 
 @dataclass(frozen=True)
 class ModelLimits:
-    """Numbers that size the engine. `kv_bytes_per_token` counts keys and values of all layers."""
+    """What sizes the engine. `kv_bytes_per_token` counts keys and values of all layers; `pooling` is of a model that
+    makes embeddings."""
 
     name: str
     vocab_size: int
     context_length: int
     kv_bytes_per_token: int
     weight_bytes: int
+    pooling: Pooling | None = None
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,8 @@ class StepInputs:
 
 @dataclass(frozen=True)
 class StepGraph:
-    """A model's graph: `logits` [o, vocab] f32, the `cache` states [slots, ...] of all layers, and for each weight the
-    function that loads it."""
+    """A model's graph: `logits` [o, vocab] f32 (of a model that makes embeddings, the hidden states [o, hidden]), the
+    `cache` states [slots, ...] of all layers, and for each weight the function that loads it."""
 
     logits: Tensor
     cache: tuple[Tensor, ...]

@@ -17,6 +17,7 @@ from engine.host import available_memory
 from engine.kv_cache import PAGE_SIZE
 from engine.messages import EngineInfo, Progress
 from engine.model import Model, ModelLimits
+from engine.pooling import for_embeddings
 from engine.runtimes.native.runtime import NativeRuntime
 
 log = logging.getLogger(__name__)
@@ -87,6 +88,8 @@ class Runner:
     ) -> None:
         limits = model.limits
         plan = plan_kv(limits, config, available_memory())
+        if limits.pooling is not None:
+            config = for_embeddings(config, plan.max_model_len)
         self.num_pages, self.max_model_len = plan.pages, plan.max_model_len
         self.vocab_size = limits.vocab_size
         start = perf_counter()
@@ -94,6 +97,8 @@ class Runner:
         model.close()
         runtime = self.compiled.runtime
         native = isinstance(runtime, NativeRuntime)
+        size = self.compiled.logits.shape[1]
+        assert isinstance(size, int)
         self.info = EngineInfo(
             model=limits.name,
             max_model_len=plan.max_model_len,
@@ -102,6 +107,8 @@ class Runner:
             max_concurrency=plan.pages * PAGE_SIZE / plan.max_model_len,
             device="native" if native else "reference",
             threads=runtime.threads if isinstance(runtime, NativeRuntime) else 1,
+            pooling=limits.pooling,
+            embedding_size=None if limits.pooling is None else size,
             weights_bytes=runtime.folds.bytes
             if isinstance(runtime, NativeRuntime)
             else limits.weight_bytes,

@@ -103,7 +103,8 @@ class Scheduler:
         for request in prefills:
             self._reuse(request)
         remaining = [request.num_remaining for request in prefills]
-        grants = split_budget(remaining, self.config.max_batch_tokens - len(plan))
+        share = whole_budget if self.config.whole_prompts else split_budget
+        grants = share(remaining, self.config.max_batch_tokens - len(plan))
         spare_rows = self.config.max_logit_rows - len(self.running)
         oldest = prefills[0]
         for request, grant in zip(prefills, grants, strict=True):
@@ -116,7 +117,7 @@ class Scheduler:
             if request is oldest:
                 self._make_room(request, count, plan)
             count = _to_page_end(request, min(count, self._room(request)))
-            if count <= 0:
+            if count <= 0 or (self.config.whole_prompts and count < request.num_remaining):
                 continue
             self._hold_pages(request, request.num_computed + count)
             chunk = self._chunk(request, count)
@@ -140,7 +141,9 @@ class Scheduler:
     def _chunk(self, request: Request, count: int) -> Chunk:
         start = request.num_computed
         end = start + count
-        if request.wants_prompt_rows:
+        if self.config.whole_prompts:
+            num_rows = count
+        elif request.wants_prompt_rows:
             num_rows = max(end - max(start, request.next_prompt_row), 0)
         else:
             num_rows = int(end == request.num_tokens and request.max_tokens > 0)
@@ -242,4 +245,13 @@ def split_budget(remaining: list[int], budget: int) -> list[int]:
     half = budget - budget // 2
     left = budget - half + spend(by_age, half)
     spend(sorted(by_age, key=remaining.__getitem__), left)
+    return grants
+
+
+def whole_budget(remaining: list[int], budget: int) -> list[int]:
+    """All or nothing for each prefill: what fits beside those before it, which are older."""
+    grants = []
+    for count in remaining:
+        grants.append(count if count <= budget else 0)
+        budget -= grants[-1]
     return grants

@@ -8,6 +8,7 @@ from models.errors import ModelFileError
 
 # Hugging Face's model type, or GGUF's architecture -> the module that has `ARCHITECTURE`.
 MODULES = {
+    "bert": "models.bert",
     "gemma2": "models.gemma2",
     "gemma3": "models.gemma3",
     "gemma3_text": "models.gemma3",

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from engine.pooling import Pooling
 from models.rope import Rope
 
 
@@ -12,7 +13,7 @@ class ModelConfig:
     `windows` says for each layer how many positions it sees, None for all; layers with a window turn by `local_rope` if
     there is one. `norm_offset` is added to the weights of norms. `query_scale` is what scores are multiplied with,
     where that is not head_dim^-0.5. `rotated` says which layers have rotary embeddings at all, if not all of them. Caps
-    bend scores and logits to cap * tanh(x / cap).
+    bend scores and logits to cap * tanh(x / cap). `pooling` is of a model that makes embeddings.
     """
 
     architecture: str
@@ -40,6 +41,7 @@ class ModelConfig:
     qkv_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False
+    pooling: Pooling | None = None
 
     def window(self, layer: int) -> int | None:
         """Positions that a layer sees, its own included; None for all."""

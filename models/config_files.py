@@ -1,6 +1,5 @@
 """Configs from `config.json` or from GGUF metadata."""
 
-import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from models.architectures import find
 from models.config import ModelConfig
 from models.errors import ModelFileError
 from models.fields import Fields
+from models.json_files import read_object
 from models.rope import read_rope
 from models.windows import by_layer_types
 
@@ -47,9 +47,9 @@ def from_json(directory: Path) -> ModelConfig:
     Raises `ModelFileError`.
     """
     path = directory / "config.json"
-    raw = _read_json(path)
+    raw = read_object(path)
     generation_path = directory / "generation_config.json"
-    generation = _read_json(generation_path) if generation_path.exists() else {}
+    generation = read_object(generation_path) if generation_path.exists() else {}
     name = raw.get("model_type")
     architecture, fields = find(path, name), Fields(path, raw)
     if "text_config" in raw:
@@ -161,15 +161,3 @@ def _ids(value: object, vocab_size: int) -> tuple[int, ...]:
     """Token ids, one or several, without those that no token has."""
     values = value if isinstance(value, list) else [value]
     return tuple(dict.fromkeys(v for v in values if isinstance(v, int) and 0 <= v < vocab_size))
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        raw = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise ModelFileError(path, "there is no such file") from None
-    except (OSError, ValueError) as error:
-        raise ModelFileError(path, f"it cannot be read as JSON: {error}") from None
-    if not isinstance(raw, dict):
-        raise ModelFileError(path, "it holds no JSON object")
-    return raw

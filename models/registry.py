@@ -33,6 +33,7 @@ class CheckpointModel:
             context_length=c.context_length,
             kv_bytes_per_token=2 * c.cached_per_token,
             weight_bytes=self._checkpoint.size_bytes,
+            pooling=c.pooling,
         )
 
     def build(self, graph: Graph, inputs: StepInputs) -> StepGraph:

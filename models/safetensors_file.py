@@ -23,7 +23,7 @@ class SafetensorsFiles:
 
     def __init__(self, directory: Path) -> None:
         self._where: dict[str, Path] = {}
-        self._shapes: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+        self._shapes: dict[str, tuple[tuple[int, ...], str]] = {}
         self._open: dict[Path, Any] = {}
         index = directory / "model.safetensors.index.json"
         if index.exists():
@@ -42,8 +42,14 @@ class SafetensorsFiles:
         return list(self._where)
 
     def describe(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """Shape and type of a tensor."""
-        return self._shapes[name]
+        """Shape and type of a tensor. Raises `ModelFileError` for a type that weights do not have."""
+        shape, kind = self._shapes[name]
+        if kind not in _TYPES:
+            raise ModelFileError(
+                self._where[name],
+                f"tensor {name!r} has type {kind}, which is not supported ({', '.join(_TYPES)} are)",
+            )
+        return shape, _TYPES[kind]
 
     def tensor(self, name: str) -> Array:
         path = self._where[name]
@@ -76,11 +82,5 @@ class SafetensorsFiles:
         self._open[path] = file
         for name in file.keys():  # noqa: SIM118
             part = file.get_slice(name)
-            kind = part.get_dtype()
-            if kind not in _TYPES:
-                raise ModelFileError(
-                    path,
-                    f"tensor {name!r} has type {kind}, which is not supported ({', '.join(_TYPES)} are)",
-                )
             self._where[name] = path
-            self._shapes[name] = (tuple(part.get_shape()), _TYPES[kind])
+            self._shapes[name] = (tuple(part.get_shape()), part.get_dtype())

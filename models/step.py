@@ -1,4 +1,4 @@
-"""What the forward passes of decoders have in common: weights by name, norms, and attention over the layers' caches."""
+"""What the forward passes of models have in common: weights by name, norms, and attention over the layers' caches."""
 
 import numpy as np
 
@@ -48,6 +48,14 @@ class Step:
         offset = self.config.norm_offset
         return nn.rms_norm(x, weight + offset if offset else weight, self.config.rms_norm_eps)
 
+    def layer_norm(self, name: str, x: Tensor) -> Tensor:
+        """LayerNorm over the last axis, with a bias."""
+        weight, bias = (
+            self.weights.vector(self.graph, f"{self.prefix}.{name}", nn.width(x), kind)
+            for kind in ("weight", "bias")
+        )
+        return nn.layer_norm(x, weight, bias, self.config.rms_norm_eps)
+
     def project(self, name: str, x: Tensor, size: int, bias: bool = False) -> Tensor:
         """x [t, k] -> [t, size]."""
         key = f"{self.prefix}.{name}"
@@ -61,7 +69,13 @@ class Step:
         return self.project(name, x, count * d, bias).split(1, d)
 
     def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float,
+        window: int | None = None,
+        causal: bool = True,
     ) -> Tensor:
         """Attention of q [t, heads, d] to the layer's cache, after k and v [t, kv_heads, d] are added to it.
 
@@ -79,6 +93,7 @@ class Step:
             scale=scale,
             window=window,
             cap=self.config.attention_cap,
+            causal=causal,
         )
         return attention.merge(1)
 
@@ -89,6 +104,11 @@ class Step:
         filled = nn.scatter_rows(pool, self.inputs.slots, rows.cast(DType.F16))
         pool.assign(filled)
         return filled.split(1, nn.width(heads))
+
+    def states(self, x: Tensor) -> StepGraph:
+        """Hidden states of the rows that the step asks for, for embeddings."""
+        rows = nn.gather_rows(x, self.inputs.out_rows)
+        return StepGraph(rows.output(), tuple(self._cache), self.weights.loaders)
 
     def finish(self, x: Tensor) -> StepGraph:
         """Logits of the rows that the step asks for."""

@@ -4,7 +4,6 @@
 decodes answers as they come, token by token, and a token may hold a part of a character.
 """
 
-import json
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from models import gguf_tokenizer
 from models.chat_template import ChatTemplate, ChatTemplateError, Message
 from models.errors import ModelFileError
 from models.gguf_file import GgufFile
+from models.json_files import read_object
 from models.token_bytes import TokenBytes
 
 __all__ = ["ChatTemplateError", "Tokenizer", "load_tokenizer"]
@@ -133,8 +133,10 @@ def _from_directory(directory: Path) -> Tokenizer:
         raise ModelFileError(path, f"it is no tokenizer: {error}") from None
     backend.no_truncation()
     backend.no_padding()
-    config = _read_json(directory / "special_tokens_map.json")
-    config |= _read_json(directory / "tokenizer_config.json")
+    files = (directory / name for name in ("special_tokens_map.json", "tokenizer_config.json"))
+    config: dict[str, Any] = {}
+    for file in files:
+        config |= read_object(file) if file.exists() else {}
     return Tokenizer(backend, _special_tokens(config), template=_find_template(directory, config))
 
 
@@ -162,19 +164,6 @@ def _find_template(directory: Path, config: Mapping[str, Any]) -> str | None:
     if entry is not None and not isinstance(entry, str):
         raise ModelFileError(directory / "tokenizer_config.json", "its chat_template is no text")
     return entry
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    """A JSON object; empty if there is no such file."""
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise ModelFileError(path, f"it cannot be read as JSON: {error}") from None
-    if not isinstance(raw, dict):
-        raise ModelFileError(path, "it holds no JSON object")
-    return raw
 
 
 def _from_gguf(path: Path) -> Tokenizer:

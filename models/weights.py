@@ -55,6 +55,10 @@ class WeightLoader:
     def config(self) -> ModelConfig:
         return self._checkpoint.config
 
+    def has(self, key: str) -> bool:
+        """Whether the checkpoint has a tensor of this name."""
+        return key in self._checkpoint.names()
+
     def give(self, tensor: Tensor, loader: Loader) -> None:
         """Data of an input that the model computes instead of reading it."""
         self.loaders[tensor] = loader
@@ -89,7 +93,7 @@ class WeightLoader:
         They may also lie in one tensor, `name`.`part`.weight.
         """
         key = f"{name}.{part}.weight"
-        if key in self._checkpoint.names():
+        if self.has(key):
             parts = [whole(key, count, rows, columns)]
         else:
             parts = [whole(f"{name}.{i}.{part}.weight", rows, columns) for i in range(count)]

@@ -15,7 +15,7 @@ from server.errors import (
 )
 from server.middleware import ApiKeys, BodyLimit, RequestContext
 from server.openapi import DescribedAPI
-from server.routes import chat, completions, models, operations, tokens
+from server.routes import chat, completions, embeddings, models, operations, tokens
 from server.state import ServerState
 from server.version import program_version
 
@@ -41,6 +41,6 @@ def create_app(state: ServerState) -> FastAPI:
         },
     )
     app.state.server = state
-    for module in (chat, completions, models, operations, tokens):
+    for module in (chat, completions, embeddings, models, operations, tokens):
         app.include_router(module.router)
     return app

@@ -11,11 +11,13 @@ from pydantic import BaseModel
 
 from server.protocol.chat import ChatRequest
 from server.protocol.completions import CompletionRequest
+from server.protocol.embeddings import EmbeddingRequest
 from server.protocol.tokens import DetokenizeRequest, TokenizeChatRequest, TokenizeTextRequest
 
 BODIES: Mapping[str, tuple[type[BaseModel], ...]] = {
     "/v1/chat/completions": (ChatRequest,),
     "/v1/completions": (CompletionRequest,),
+    "/v1/embeddings": (EmbeddingRequest,),
     "/tokenize": (TokenizeTextRequest, TokenizeChatRequest),
     "/detokenize": (DetokenizeRequest,),
 }

@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from starlette.requests import Request
 
@@ -15,8 +15,13 @@ from server.generation.token_names import TokenNames
 from server.metrics import Metrics
 from server.settings import Settings
 
-if TYPE_CHECKING:
-    from server.generation.run import Generation
+
+class InFlight(Protocol):
+    """A request that is being answered."""
+
+    def fail(self, error: Exception) -> None:
+        """Ends it with `error`, from outside."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,11 @@ class ServedModel:
         """Tokens of prompt and answer together; None until the engine is ready."""
         return self.engine.info.max_model_len if self.engine.info else None
 
+    @property
+    def embedding_size(self) -> int | None:
+        """Numbers in an embedding; None for a model that generates."""
+        return self.engine.info.embedding_size if self.engine.info else None
+
     @cached_property
     def token_names(self) -> TokenNames:
         return TokenNames(self.tokenizer)
@@ -56,7 +66,7 @@ class ServerState:
     loading: str = "starting"
     """What happens before there is a model, for /ready."""
     draining: bool = False
-    in_flight: set["Generation"] = field(default_factory=set)
+    in_flight: set[InFlight] = field(default_factory=set)
 
     def model_named(self, name: str | None) -> ServedModel:
         """The model for a request's `model` field; None asks for the one there is.
@@ -69,7 +79,7 @@ class ServerState:
             raise model_not_found(name, self.model.names)
         return self.model
 
-    def model_for_generation(self, name: str | None) -> ServedModel:
+    def ready_model(self, name: str | None) -> ServedModel:
         """`model_named`, if it can take a request now; raises `APIError` 503 if not."""
         model = self.model_named(name)
         if self.draining:

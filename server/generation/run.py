@@ -147,7 +147,7 @@ class Generation:
                 piece = decoder.push(delta)
                 self._observe_tokens(clock, decoder.completion_tokens - before)
                 if decoder.finish_reason in ("error", "abort"):
-                    raise _engine_failure(delta)
+                    raise engine_failure(delta)
                 if piece is not None:
                     self._queue.put_nowait(Event(index, piece))
                 if decoder.finish_reason is not None:
@@ -233,7 +233,7 @@ class _ChoiceClock:
         self.last_token_s = arrived_s
 
 
-def _engine_failure(delta: Delta) -> APIError:
+def engine_failure(delta: Delta) -> APIError:
     """The answer for a choice that the engine itself ended."""
     if delta.finish_reason == "abort":
         return unavailable("The request was aborted by the server.", "aborted")

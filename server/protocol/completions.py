@@ -18,8 +18,8 @@ def _is_ids(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(type(item) is int for item in value)
 
 
-def _prompt_list(value: object) -> list[Prompt]:
-    """Text, token ids, or a list of either, as a list of prompts.
+def text_or_ids(value: object, limit: int) -> list[Prompt]:
+    """Text, token ids, or a list of up to `limit` of either, as a list of prompts.
 
     Checked by hand: a union of four list types would report four errors for each of a thousand
     items.
@@ -32,12 +32,16 @@ def _prompt_list(value: object) -> list[Prompt]:
         )
     if not value or not all(value):
         raise PydanticCustomError("prompt", "must not be empty")
-    if len(value) > MAX_PROMPTS:
-        raise PydanticCustomError("prompt", f"has more than {MAX_PROMPTS} prompts")
+    if len(value) > limit:
+        raise PydanticCustomError("prompt", f"has more than {limit} items")
     for prompt in value:
         if isinstance(prompt, list) and not _is_ids(prompt):
             raise PydanticCustomError("prompt", "token ids must be integers")
     return value
+
+
+def _prompt_list(value: object) -> list[Prompt]:
+    return text_or_ids(value, MAX_PROMPTS)
 
 
 class CompletionRequest(GenerationRequest):

@@ -72,6 +72,16 @@ CHAT: Neutral = COMMON | {
     "verbosity": (),
     "web_search_options": (),
 }
+EMBEDDINGS: Neutral = {
+    "additional_data": (),
+    "embed_dtype": ("float32",),
+    "endianness": ("native", "little"),
+    "messages": (),
+    "normalize": (),
+    "priority": (0,),
+    "truncate_prompt_tokens": (),
+    "truncation_side": (),
+}
 
 
 def refuse_unsupported(body: object, fields: Neutral) -> None:

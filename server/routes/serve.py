@@ -18,20 +18,27 @@ def record_of(request: Request) -> RequestRecord:
     return record
 
 
-def model_for(request: Request, body: GenerationRequest) -> ServedModel:
-    """The model that `body` names, ready to generate; takes over the body's request id.
-
-    Raises `APIError` 404 or 503.
-    """
-    record = record_of(request)
-    record.request_id = body.request_id or record.request_id
+def ready_model(request: Request, name: str | None) -> ServedModel:
+    """The model of this name, ready for a request. Raises `APIError` 404 or 503."""
     state = state_of(request)
     try:
-        model = state.model_for_generation(body.model)
+        return state.ready_model(name)
     except APIError as error:
         if error.status == 503:
             state.metrics.rejected("shutting_down" if state.draining else "not_ready")
         raise
+
+
+def model_for(request: Request, body: GenerationRequest) -> ServedModel:
+    """The model that `body` names, ready to generate; takes over the body's request id.
+
+    Raises `APIError` 400 for a model that makes embeddings, 404 or 503.
+    """
+    record = record_of(request)
+    record.request_id = body.request_id or record.request_id
+    model = ready_model(request, body.model)
+    if model.embedding_size is not None:
+        raise invalid(f"{model.name} makes embeddings: use /v1/embeddings.", "model")
     record.note(model=model.name, stream=bool(body.stream), n=body.n or 1)
     return model
 

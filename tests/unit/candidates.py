@@ -27,7 +27,7 @@ TOLERANCE = {
 }
 """What candidates may differ by, relative to the largest value: sums in another order, rounded activations."""
 
-_LONG = 150  # nodes of an expression
+_LONG = 300  # nodes of an expression
 
 
 def native(threads: int = 2) -> NativeRuntime:

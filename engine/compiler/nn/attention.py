@@ -3,7 +3,7 @@
 from engine.compiler.dtype import DType
 from engine.compiler.graph import Graph
 from engine.compiler.nn.layers import gather_rows
-from engine.compiler.shape import Dim, View, product
+from engine.compiler.shape import Dim, ShapeError, View, product
 from engine.compiler.tensor import Tensor
 
 _HIDDEN = -1e30
@@ -51,23 +51,41 @@ def paged_attention(
     scale: float,
     window: int | None = None,
     cap: float | None = None,
+    causal: bool = True,
 ) -> Tensor:
-    """Causal attention of a ragged batch over a paged cache.
+    """Attention of a ragged batch over a paged cache.
 
     q [t, heads, d] f32; pools [slots, kv_heads, d]; page_table [r, p] i32; query_start [r+1] i32 (request i owns tokens
     query_start[i]..query_start[i+1]); positions [t] i32 -> [t, heads, d] f32. Key position c of request i lies in slot
     page_table[i, c // page_size] * page_size + c % page_size; a token sees the positions up to its own, of which only
-    the last `window` if it is given. A `cap` bends scores to cap * tanh(score / cap) (Gemma 2).
+    the last `window` if it is given. Where it is not `causal` it sees those up to its request's last. A `cap` bends
+    scores to cap * tanh(score / cap) (Gemma 2). Raises `ShapeError` for a window that is not causal.
     """
+    if window and not causal:
+        raise ShapeError("paged_attention: a window sees backwards, so it has to be causal")
     graph = q.graph
+    places = positions if causal else _last_positions(query_start, positions)
     expansion = _attention_of_primitives(
-        q, k_pool, v_pool, page_table, query_start, positions, page_size, scale, window, cap
+        q, k_pool, v_pool, page_table, query_start, places, page_size, scale, window, cap
     )
     dense = [x if x.is_dense else x.copy() for x in (q, k_pool, v_pool)]
     inputs = [*dense, page_table, query_start, positions]
-    attrs = (k_pool.shape[1], page_size, scale, window or 0, cap or 0.0)
+    attrs = (k_pool.shape[1], page_size, scale, window or 0, cap or 0.0, int(causal))
     node = graph.add("PagedAttention", attrs, inputs, q.shape, DType.F32, expansion)
     return Tensor(graph, node, View.contiguous(q.shape))
+
+
+def _request_of(query_start: Tensor, t: "int | Dim") -> Tensor:
+    """The request of each of t tokens, i32: the one that has as many query ends at or before it."""
+    graph, (starts,) = query_start.graph, query_start.shape
+    ends = query_start.slice(0, 1, starts).expand(0, t)
+    return (ends < (graph.iota(t) + 1).expand(1, starts - 1)).cast(DType.I32).sum(1)
+
+
+def _last_positions(query_start: Tensor, positions: Tensor) -> Tensor:
+    """For each token the position of its request's last, i32 [t]."""
+    ends = query_start.gather(_request_of(query_start, positions.shape[0]) + 1)
+    return positions.gather(ends + -1)
 
 
 def _attention_of_primitives(
@@ -84,12 +102,9 @@ def _attention_of_primitives(
 ) -> Tensor:
     graph = q.graph
     (t, heads, d), kv_heads = q.shape, k_pool.shape[1]
-    r, pages = page_table.shape
+    pages = page_table.shape[1]
     context = pages * page_size
-    # A token belongs to the request that has as many query ends at or before it.
-    ends = query_start.slice(0, 1, r + 1).expand(0, t)
-    ended = (ends < (graph.iota(t) + 1).expand(1, r)).cast(DType.I32)
-    table = gather_rows(page_table, ended.sum(1))  # [t, pages]
+    table = gather_rows(page_table, _request_of(query_start, t))  # [t, pages]
     offsets = graph.iota(page_size).expand(0, pages).expand(0, t)
     slots = ((table * page_size).expand(2, page_size) + offsets).merge(1)  # [t, context]
 

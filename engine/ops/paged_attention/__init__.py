@@ -1,7 +1,7 @@
-"""Causal attention of a ragged batch over a paged KV cache; `engine.compiler.nn.paged_attention` has its definition.
+"""Attention of a ragged batch over a paged KV cache; `engine.compiler.nn.paged_attention` has its definition.
 
-`(PagedAttention [t, heads, d] kv_heads page_size scale window cap q k_pool v_pool page_table query_start positions)`.
-A window or cap of 0 is none.
+`(PagedAttention [t, heads, d] kv_heads page_size scale window cap causal q k_pool v_pool page_table query_start
+positions)`. A window or cap of 0 is none; `causal` is 1, or 0 where tokens also see those after them.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from engine.compiler.shape import Dim, parse_dim
 from engine.ops.base import Array, Call, Counts, Dims, Kernel, Op, Source, Spec, template
 from engine.ops.views import as_shape, sizes
 
-_SORTS = ("Dims",) + ("String",) * 5
+_SORTS = ("Dims",) + ("String",) * 6
 
 
 def _spec(call: Call) -> Spec:
@@ -33,7 +33,7 @@ def _meaning(
 ) -> Array:
     t, heads, d = sizes(as_shape(call.params[0]), dims)
     kv_heads, page, scale = int(call.params[1]), int(call.params[2]), np.float32(call.params[3])
-    window, cap = int(call.params[4]), np.float32(call.params[5])
+    window, cap, causal = int(call.params[4]), np.float32(call.params[5]), call.params[6] == "1"
     queries = q.reshape(t, kv_heads, heads // kv_heads, d)
     out = np.zeros_like(queries)
     pools = [pool.reshape(-1, page, kv_heads, d) for pool in (k_pool, v_pool)]
@@ -49,7 +49,7 @@ def _meaning(
         if cap:
             scores = np.tanh(scores / cap) * cap
         keys_at, own = np.arange(context)[None, :], positions[start:stop, None]
-        hidden = keys_at > own
+        hidden = keys_at > (own if causal else context)
         if window:
             hidden = hidden | (keys_at <= own - window)
         scores = np.where(hidden, np.float32(-1e30), scores)
@@ -83,6 +83,7 @@ def _source(call: Call, code: Callable[["int | Dim"], str]) -> Source:
         ("SCALE", f"{float(call.params[3])!r}f"),
         ("WINDOW", call.params[4]),
         ("CAP", f"{float(call.params[5])!r}f"),
+        ("CAUSAL", call.params[6]),
     )
     return Source(template(__file__), macros)
 

@@ -1,4 +1,5 @@
-/* Ragged paged attention: token j of request i attends to the keys at positions 0..positions[j] of its request.
+/* Ragged paged attention: token j of request i attends to the keys at positions 0..positions[j] of its request, or, if it is
+   not CAUSAL, to all up to the position of the request's last token.
 
    A claim is (request, HEADS KV heads, GROUP of the query heads that share each, QUERIES query tokens): rows that share a KV
    head are done together, so that a page's keys and values are read once for all of them. A single token reads them from
@@ -107,7 +108,8 @@ void NAME(void *const *a, const long *dims, egg_ctx *ctx) {
     for (long n; block >= (n = (query_start[i + 1] - query_start[i] + QUERIES - 1) / QUERIES); i++) block -= n;
     const long first = query_start[i] + block * QUERIES;
     const long last = first + QUERIES < query_start[i + 1] ? first + QUERIES : query_start[i + 1];
-    const long rows = (last - first) * GROUP, written = positions[last - 1] + 1;
+    const long newest = positions[(CAUSAL ? last : query_start[i + 1]) - 1], written = newest + 1;
+    const long rows = (last - first) * GROUP;
     /* A copy pays off where several tiles read it, and pads keys that are no whole vectors. */
     const int solo = last - first == 1 && D % 8 == 0;
     for (long h = 0; h < HEADS; h++)
@@ -137,7 +139,8 @@ void NAME(void *const *a, const long *dims, egg_ctx *ctx) {
           const long row = h * ROWS + tile;
           long hidden[TILE], visible[TILE];
           for (int r = 0; r < TILE; r++) {
-            const long token = first + (tile + r < rows ? tile + r : rows - 1) / GROUP, seen = positions[token] - page * PAGE + 1;
+            const long token = first + (tile + r < rows ? tile + r : rows - 1) / GROUP;
+            const long seen = (CAUSAL ? positions[token] : newest) - page * PAGE + 1;
             visible[r] = seen < 0 ? 0 : seen < PAGE ? seen : PAGE;
             hidden[r] = seen - WINDOW < PAGE ? seen - WINDOW : PAGE;
           }
