@@ -22,6 +22,7 @@ from engine.compiler.extract import CyclicChoice, Extractor
 from engine.compiler.program import Phase, Program
 from engine.compiler.search import CandidateError, Profiler, search
 from engine.config import EngineConfig
+from engine.kv_cache import PAGE_SIZE
 from engine.runtimes.native.runtime import NativeRuntime
 from models import registry
 from models.pull import default_cache_dir, resolve
@@ -89,7 +90,7 @@ def main() -> None:
     with TemporaryDirectory(prefix="egglm-search-value-") as cache:
         config = EngineConfig(cache_dir=Path(cache), threads=given.threads, device="native")
         model = registry.load(path)
-        prepared = prepare(model, config, _PAGES)
+        prepared = prepare(model, config, _PAGES, _PAGES * PAGE_SIZE)
         graph, runtime, options = prepared.graph, prepared.runtime, prepared.options
         assert isinstance(runtime, NativeRuntime)
         graph.build_search_space(runtime, options)

@@ -48,7 +48,7 @@ def compile_model(
 ) -> Compiled:
     """Build, load and compile a model for steps of up to `config.max_batch_tokens` tokens over a pool of `pages`."""
     progress(Progress("load", 0, 1))
-    prepared = prepare(model, config, pages)
+    prepared = prepare(model, config, pages, max_model_len)
     graph, step, runtime = prepared.graph, prepared.step, prepared.runtime
     progress(Progress("load", 1, 1))
     name, options = model.limits.name, prepared.options
@@ -80,10 +80,10 @@ class Prepared:
     options: CompileOptions
 
 
-def prepare(model: Model, config: EngineConfig, pages: int) -> Prepared:
+def prepare(model: Model, config: EngineConfig, pages: int, max_model_len: int) -> Prepared:
     """Build the graph of a model's step, and give a runtime its weights and a pool of `pages`."""
     graph = Graph()
-    inputs = step_inputs(graph)
+    inputs = step_inputs(graph, max_model_len)
     graph.set_dim("slots", pages * PAGE_SIZE)
     step = model.build(graph, inputs)
     runtime = _make_runtime(config, _Examples(inputs, pages))
@@ -96,7 +96,7 @@ def prepare(model: Model, config: EngineConfig, pages: int) -> Prepared:
     return Prepared(graph, inputs, step, runtime, _options(config, pages))
 
 
-def step_inputs(graph: Graph) -> StepInputs:
+def step_inputs(graph: Graph, max_model_len: int) -> StepInputs:
     """The inputs that every model's step has."""
     i32 = DType.I32
     return StepInputs(
@@ -107,6 +107,7 @@ def step_inputs(graph: Graph) -> StepInputs:
         page_table=graph.named_tensor("page_table", ("r", "p"), i32),
         out_rows=graph.named_tensor("out_rows", ("o",), i32),
         page_size=PAGE_SIZE,
+        max_model_len=max_model_len,
     )
 
 

@@ -37,6 +37,8 @@ class StepInputs:
     page_table: Tensor
     out_rows: Tensor
     page_size: int
+    max_model_len: int
+    """Tokens of the longest text that will be served."""
 
 
 @dataclass(frozen=True)

@@ -129,11 +129,8 @@ class GgufCheckpoint:
         for name in self._names:
             if name.endswith("_proj.bias") and not _is_read(name, config):
                 raise ModelFileError(path, f"{config.architecture} with {name!r} is not supported")
-        if "rope_freqs.weight" in self._names:
-            factors = self._rope_factors("rope_freqs.weight", config.rope.dim // 2)
-            scaling = {"rope_type": "factors", "factors": factors}
-            config = replace(config, rope=replace(config.rope, scaling=scaling))
-        self.config = config
+        scaling = self._rope_scaling(config)
+        self.config = replace(config, rope=replace(config.rope, scaling=scaling))
         self.size_bytes = path.stat().st_size
 
     def names(self) -> list[str]:
@@ -161,8 +158,28 @@ class GgufCheckpoint:
     def close(self) -> None:
         self._file.close()
 
+    def _rope_scaling(self, config: ModelConfig) -> Mapping[str, Any] | None:
+        """That of the metadata, or what tensors say: factors of frequencies, for texts of any length or of two."""
+        count, prefix = config.rope.dim // 2, f"{config.architecture}.rope.scaling"
+        if "rope_freqs.weight" in self._names:
+            factors = self._rope_factors("rope_freqs.weight", count)
+            return {"rope_type": "factors", "factors": factors}
+        if "rope_factors_long.weight" not in self._names:
+            return config.rope.scaling
+        original = self._file.metadata.get(f"{prefix}.original_context_length")
+        if not isinstance(original, int):
+            raise ModelFileError(self.path, f"{prefix}.original_context_length is {original!r}")
+        return {
+            "rope_type": "longrope",
+            "long_factor": self._rope_factors("rope_factors_long.weight", count),
+            "short_factor": self._rope_factors("rope_factors_short.weight", count),
+            "original_max_position_embeddings": original,
+            "attention_factor": float(self._file.metadata.get(f"{prefix}.attn_factor", 1.0)),
+        }
+
     def _rope_factors(self, name: str, count: int) -> list[float]:
         """What a scaling divides each frequency by."""
+        _require(self, name)
         entry = self._file.tensors[name]
         factors = self._file.raw(name).view(np.float32) if entry.kind == np.float32 else None
         if factors is None or len(factors) != count or not (factors > 0).all():

@@ -10,7 +10,7 @@ from models.config import ModelConfig
 from models.errors import ModelFileError
 from models.fields import Fields
 from models.json_files import read_object
-from models.rope import read_rope
+from models.rope_config import read_rope, stretched_context
 from models.windows import by_layer_types
 
 _NOT_BUILT = ("quantization_config", "use_bidirectional_attention")
@@ -37,6 +37,7 @@ _GGUF_KEYS = {
     "rope_local_base_freq": "rope.freq_base_swa",
     "rope_scaling.rope_type": "rope.scaling.type",
     "rope_scaling.factor": "rope.scaling.factor",
+    "rope_scaling.original_max_position_embeddings": "rope.scaling.original_context_length",
 }
 """Hugging Face's keys, and what GGUF calls them after the architecture's name."""
 
@@ -121,6 +122,7 @@ def _read(
     heads, hidden = fields.size("num_attention_heads"), fields.size("hidden_size")
     head_dim, vocab = fields.size("head_dim", hidden // heads), fields.size("vocab_size")
     first, named = _ids(start, vocab), by_layer_types(fields)
+    rope = read_rope(fields, head_dim, architecture.rope_theta)
     config = ModelConfig(
         architecture=name,
         vocab_size=vocab,
@@ -130,9 +132,9 @@ def _read(
         num_kv_heads=fields.size("num_key_value_heads", heads),
         head_dim=head_dim,
         intermediate_size=fields.size("intermediate_size"),
-        context_length=fields.size("max_position_embeddings"),
+        context_length=stretched_context(fields, rope),
         rms_norm_eps=fields.constant("rms_norm_eps", None if fields.is_gguf else 1e-6),
-        rope=read_rope(fields, head_dim, architecture.rope_theta),
+        rope=rope,
         tie_word_embeddings=tied,
         eos_token_ids=_ids(ends, vocab),
         bos_token_id=first[0] if first else None,

@@ -41,6 +41,15 @@ class Fields:
             raise self.wrong(key, "a positive number")
         return float(value)
 
+    def constants(self, key: str, count: int) -> tuple[float, ...]:
+        """A list of so many finite numbers above 0."""
+        values = self.value(key)
+        if not isinstance(values, list) or len(values) != count:
+            raise self.wrong(key, f"a list of {count} numbers")
+        if not all(_is_number(value) and value > 0 for value in values):
+            raise self.wrong(key, "a list of positive numbers")
+        return tuple(float(value) for value in values)
+
     def optional(self, key: str, default: float | None = None) -> float | None:
         """A finite number above 0, or None where the file says null; `default` where it says nothing."""
         if key not in self._raw:

@@ -12,7 +12,7 @@ from engine.model import StepGraph, StepInputs
 from models.architecture import Architecture
 from models.config import ModelConfig
 from models.fields import Fields
-from models.rope import read_local_rope
+from models.rope_config import read_local_rope
 from models.step import Step
 from models.weights import WeightLoader
 from models.windows import but_each

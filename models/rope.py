@@ -1,4 +1,4 @@
-"""Frequencies of rotary embeddings, with the scalings that stretch a model's context."""
+"""Frequencies of rotary embeddings (Su et al. 2021), with the scalings that stretch a model's context."""
 
 import math
 from collections.abc import Mapping
@@ -8,84 +8,51 @@ from typing import Any
 import numpy as np
 
 from engine.ops.base import Array
-from models.fields import Fields
-
-SCALINGS = {
-    "linear": ("factor",),
-    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
-}
-"""Kinds of scaling, and the numbers that each needs."""
 
 
 @dataclass(frozen=True)
 class Rope:
-    """The rotary embedding of some layers, for heads of `dim`.
+    """The rotary embedding of some layers, which turns the first `dim` elements of each head.
 
-    `scaling` has Hugging Face's keys, all that its `rope_type` needs (`SCALINGS`, or `factors`: what each frequency is
-    divided by, [dim / 2]); None leaves the frequencies alone.
+    `scaling` has Hugging Face's keys, all that its `rope_type` needs (see `models.rope_config`, or `factors`: what each
+    frequency is divided by, [dim / 2]); None leaves the frequencies alone.
     """
 
     theta: float
     dim: int
     scaling: Mapping[str, Any] | None = None
 
-    def frequencies(self) -> Array:
-        """theta^(-2i/dim), scaled: f64 [dim / 2]."""
+    def frequencies(self, length: int) -> Array:
+        """theta^(-2i/dim), scaled for texts of up to `length` tokens: f64 [dim / 2]."""
         plain = self.theta ** -(np.arange(0, self.dim, 2, dtype=np.float64) / self.dim)
-        if self.scaling is None:
+        scaling = self.scaling
+        if scaling is None:
             return plain
-        match self.scaling["rope_type"]:
+        match scaling["rope_type"]:
             case "linear":
-                return plain / float(self.scaling["factor"])
+                return plain / float(scaling["factor"])
+            case "dynamic":
+                return plain  # it changes past the model's context, where nothing is served
             case "llama3":
-                return _llama3(plain, self.scaling)
+                return _llama3(plain, scaling)
+            case "yarn":
+                return _yarn(plain, scaling, self.theta)
+            case "longrope":
+                is_long = length > scaling["original_max_position_embeddings"]
+                return plain / np.asarray(scaling["long_factor" if is_long else "short_factor"])
+            case "proportional":
+                turning = int(scaling["partial_rotary_factor"] * self.dim // 2)
+                kept = (np.arange(len(plain)) < turning).astype(np.float64)
+                return plain * kept / float(scaling["factor"])
             case "factors":
-                return plain / np.asarray(self.scaling["factors"], np.float64)
+                return plain / np.asarray(scaling["factors"], np.float64)
             case kind:
                 raise ValueError(f"rope scaling {kind!r} is not known")
 
-
-def read_rope(fields: Fields, head_dim: int, theta: float = 10000.0) -> Rope:
-    """What a config says, in its old spelling (`rope_theta`, `rope_scaling`) or the new one (`rope_parameters`).
-
-    Of the new one, what is said of `full_attention` counts if there are several kinds of layers. `theta` is for a
-    config that does not name it. Raises `ModelFileError`.
-    """
-    parameters = fields.inside("rope_parameters")
-    if parameters.value("full_attention"):
-        parameters = parameters.inside("full_attention")
-    theta = fields.constant("rope_theta", parameters.constant("rope_theta", theta))
-    scaling = fields.inside("rope_scaling")
-    if scaling.value("rope_type", scaling.value("type")) is None:
-        scaling = parameters
-    return _rope(fields, parameters, scaling, head_dim, theta)
-
-
-def read_local_rope(fields: Fields, head_dim: int, theta: float = 10000.0) -> Rope:
-    """The same for the layers that see a window, which have a base frequency of their own (Gemma 3)."""
-    parameters = fields.inside("rope_parameters").inside("sliding_attention")
-    theta = fields.constant("rope_local_base_freq", parameters.constant("rope_theta", theta))
-    return _rope(fields, parameters, parameters, head_dim, theta)
-
-
-def _rope(fields: Fields, parameters: Fields, scaling: Fields, head_dim: int, theta: float) -> Rope:
-    share = fields.constant(
-        "partial_rotary_factor", parameters.constant("partial_rotary_factor", 1)
-    )
-    if fields.size("rotary_dim", int(head_dim * share)) != head_dim:
-        raise fields.unsupported("a rotary embedding of a part of each head")
-    if head_dim % 2:
-        raise fields.unsupported(f"a rotary embedding of heads of {head_dim}")
-    return Rope(theta, head_dim, _scaling(scaling))
-
-
-def _scaling(fields: Fields) -> dict[str, Any] | None:
-    kind = fields.value("rope_type", fields.value("type", "default"))
-    if kind in ("default", "none"):
-        return None
-    if not isinstance(kind, str) or kind not in SCALINGS:
-        raise fields.unsupported(f"rope scaling {kind!r}", *SCALINGS)
-    return {"rope_type": kind, **{key: fields.constant(key) for key in SCALINGS[kind]}}
+    @property
+    def amplitude(self) -> float:
+        """What cosines and sines are multiplied with."""
+        return float((self.scaling or {}).get("attention_factor", 1.0))
 
 
 def _llama3(plain: Array, scaling: Mapping[str, Any]) -> Array:
@@ -96,3 +63,19 @@ def _llama3(plain: Array, scaling: Mapping[str, Any]) -> Array:
     turns = context * plain / (2 * math.pi)  # full turns within the original context
     share = np.clip((turns - low) / (high - low), 0, 1)
     return plain * (share + (1 - share) / factor)
+
+
+def _yarn(plain: Array, scaling: Mapping[str, Any], theta: float) -> Array:
+    """YaRN (Peng et al. 2023): the same, blended along the index between those of `beta_fast` and `beta_slow` turns."""
+    dim, context = 2 * len(plain), float(scaling["original_max_position_embeddings"])
+    ends = [
+        dim * math.log(context / (turns * 2 * math.pi)) / (2 * math.log(theta))
+        for turns in (scaling["beta_fast"], scaling["beta_slow"])
+    ]
+    if scaling["truncate"]:
+        ends = [math.floor(ends[0]), math.ceil(ends[1])]
+    low, high = max(ends[0], 0), min(ends[1], dim - 1)
+    high = high + 0.001 if low == high else high
+    share = 1 - np.clip((np.arange(len(plain)) - low) / (high - low), 0, 1)
+    blended: Array = plain * (share + (1 - share) / float(scaling["factor"]))
+    return blended

@@ -27,12 +27,14 @@ class Step:
         return self.weights.config
 
     def rotary_tables(self, rope: Rope, name: str = "rope") -> Tables:
-        """cos and sin of every token's position."""
+        """cos and sin of every token's position, as large as its rope wants them."""
+        length = self.inputs.max_model_len
         frequencies = self.graph.named_tensor(
             f"{name}.inverse_frequencies", (rope.dim // 2,)
         ).persist()
-        self.weights.give(frequencies, lambda: np.asarray(rope.frequencies(), np.float32))
-        return nn.rotary_tables(self.inputs.positions, frequencies)
+        self.weights.give(frequencies, lambda: np.asarray(rope.frequencies(length), np.float32))
+        cos, sin = nn.rotary_tables(self.inputs.positions, frequencies)
+        return (cos, sin) if rope.amplitude == 1 else (cos * rope.amplitude, sin * rope.amplitude)
 
     def embed(self) -> Tensor:
         """The tokens' rows of the embedding, f32 [t, hidden]."""

@@ -6,7 +6,8 @@ Run with a Python that has torch 2.13.0 and transformers 5.24.0:
     python tests/goldens/make_tiny_decoders.py [NAME ...]
 
 Windows are of 20 tokens, which the 96 tokens go past; Gemma 3 has seven layers, so that the sixth sees all. SmolLM3 has
-biases everywhere, and one of its layers no rotary embedding. Caps are low enough to bend most scores and logits.
+biases everywhere, and one of its layers no rotary embedding. LongRoPE, on three quarters of each head, has passed its
+original context. Caps are low enough to bend most scores and logits.
 """
 
 import sys
@@ -17,6 +18,7 @@ from make_tiny_llama import SIZES, make
 from transformers import (
     Gemma2Config,
     Gemma3TextConfig,
+    LlamaConfig,
     MistralConfig,
     Phi3Config,
     Qwen2Config,
@@ -71,6 +73,27 @@ CONFIGS = {
         **{**SIZES, "hidden_size": 96},
         rope_parameters=ROPE,
         sliding_window=WINDOW,
+        pad_token_id=0,
+    ),
+    "tiny-yarn": LlamaConfig(
+        **SIZES,
+        rope_parameters={
+            "rope_type": "yarn",
+            "rope_theta": 500.0,
+            "factor": 8.0,
+            "original_max_position_embeddings": 32,
+        },
+    ),
+    "tiny-longrope": Phi3Config(
+        **{**SIZES, "hidden_size": 96},
+        rope_parameters={
+            "rope_type": "longrope",
+            "rope_theta": 500.0,
+            "partial_rotary_factor": 0.75,
+            "short_factor": [1.0] * 6,
+            "long_factor": [1.0, 1.5, 2.0, 2.5, 3.0, 3.5],
+        },
+        original_max_position_embeddings=64,
         pad_token_id=0,
     ),
 }

@@ -27,6 +27,8 @@ NAMES = [
     "tiny-qwen3-moe",
     "tiny-gemma2",
     "tiny-phi3",
+    "tiny-yarn",
+    "tiny-longrope",
 ]
 
 

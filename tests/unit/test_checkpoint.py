@@ -82,9 +82,15 @@ def interleaved(weight: Array, heads: int) -> Array:
     return weight.reshape(heads, 2, -1, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
 
 
-def write_gguf(path: Path, kind: Kind = Kind.F32, **more: Array) -> dict[str, Array]:
-    """A one-layer llama with a tokenizer and `more` tensors (`__` for a dot in a name); gives the values that the
-    llama's tensors stand for."""
+def write_gguf(
+    path: Path,
+    kind: Kind = Kind.F32,
+    context: int | None = None,
+    amplitude: float = 1.0,
+    **more: Array,
+) -> dict[str, Array]:
+    """A one-layer llama with a tokenizer, perhaps an original `context`, and `more` tensors (`__` for a dot in a name);
+    gives the values that the llama's tensors stand for."""
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_block_count(1)
     writer.add_context_length(128)
@@ -99,6 +105,9 @@ def write_gguf(path: Path, kind: Kind = Kind.F32, **more: Array) -> dict[str, Ar
     writer.add_token_types([2, 3, 3] + [1] * (VOCAB - 3))
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
+    if context is not None:
+        writer.add_rope_scaling_orig_ctx_len(context)
+        writer.add_rope_scaling_attn_factors(amplitude)
     values = {}
     for name, weight in WEIGHTS.items():
         quantized = kind if name in MATRICES else Kind.F32
@@ -182,10 +191,30 @@ def test_a_gguf_file_may_hold_factors_of_rope(tmp_path: Path) -> None:
     factors = np.linspace(1, 8, HEAD // 2, dtype=np.float32)
     write_gguf(tmp_path / "model.gguf", rope_freqs__weight=factors)
     checkpoint = open_checkpoint(tmp_path / "model.gguf")
-    frequencies = checkpoint.config.rope.frequencies()
+    frequencies = checkpoint.config.rope.frequencies(256)
     checkpoint.close()
     plain = 10000 ** (-np.arange(0, HEAD, 2) / HEAD)
     np.testing.assert_allclose(frequencies, plain / factors)
+
+
+def test_a_gguf_file_may_hold_factors_for_long_texts_and_short(tmp_path: Path) -> None:
+    factors = np.linspace(1, 8, HEAD // 2, dtype=np.float32)
+    path = tmp_path / "model.gguf"
+    tensors = {
+        "rope_factors_short__weight": factors,
+        "rope_factors_long__weight": factors * 2,
+    }
+    write_gguf(path, **tensors)
+    with pytest.raises(ModelFileError, match="original_context_length is None"):
+        open_checkpoint(path)
+    write_gguf(path, context=32, amplitude=1.25, **tensors)
+    checkpoint = open_checkpoint(path)
+    rope = checkpoint.config.rope
+    checkpoint.close()
+    plain = 10000 ** (-np.arange(0, HEAD, 2) / HEAD)
+    np.testing.assert_allclose(rope.frequencies(32), plain / factors)
+    np.testing.assert_allclose(rope.frequencies(33), plain / factors / 2)
+    assert rope.amplitude == 1.25
 
 
 @pytest.mark.parametrize(

@@ -98,11 +98,14 @@ def test_the_generation_config_knows_better_what_ends_a_text(tmp_path: Path) -> 
     ("change", "problem"),
     [
         ({"hidden_act": "gelu"}, "activation 'gelu'"),
-        ({"head_dim": 15}, "heads of 15"),
+        ({"head_dim": 15}, "15 elements in heads of 15"),
         ({"num_key_value_heads": 4}, "6 heads cannot share 4 KV heads"),
-        ({"partial_rotary_factor": 0.5}, "a part of each head"),
+        ({"partial_rotary_factor": 1.5}, "24 elements in heads of 16"),
         ({"quantization_config": {"quant_method": "awq"}}, "llama with quantization_config"),
-        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "'yarn'"),
+        ({"rope_scaling": {"type": "axial", "factor": 4.0}}, r"'axial' is not supported \(.*yarn"),
+        ({"rope_scaling": {"type": "yarn", "factor": -4.0}}, r"rope_scaling\.factor is -4.0"),
+        ({"rope_scaling": {"type": "longrope"}}, r"long_factor is None, not a list of 8 numbers"),
+        ({"rope_scaling": {"type": "su", "long_factor": [0] * 8}}, "not a list of positive"),
         ({"rope_scaling": {"rope_type": ["linear"]}}, "not supported"),
         ({"rope_scaling": {"type": "linear"}}, r"rope_scaling\.factor is None"),
         ({"rope_scaling": LLAMA_3_SCALING | {"factor": "8"}}, r"rope_scaling\.factor is '8'"),
@@ -158,8 +161,8 @@ def test_gguf_rope_scaling() -> None:
         ({"general.architecture": "mamba"}, r"'mamba' is not supported \(supported: .*llama"),
         ({"split.count": 3}, "one part of several"),
         ({"llama.expert_count": 8}, "llama with experts"),
-        ({"llama.rope.dimension_count": 8}, "a part of each head"),
-        ({"llama.rope.scaling.type": "yarn"}, "'yarn'"),
+        ({"llama.rope.dimension_count": 9}, "9 elements in heads of 16"),
+        ({"llama.rope.scaling.type": "other"}, "'other'"),
         ({"llama.attention.head_count_kv": [2, 2]}, r"head_count_kv is \[2, 2\]"),
         ({"llama.block_count": None}, r"llama\.block_count is None"),
         ({"tokenizer.ggml.tokens": None}, "vocab_size is None"),
@@ -182,7 +185,7 @@ def test_stories_has_odd_metadata(stories: Path) -> None:
 
 
 def of(config: ModelConfig) -> Array:
-    return config.rope.frequencies()
+    return config.rope.frequencies(config.context_length)
 
 
 @pytest.mark.parametrize("name", ["tiny-llama", "tiny-llama3"])
@@ -190,6 +193,25 @@ def test_frequencies_are_those_of_transformers(name: str) -> None:
     with np.load(GOLDENS / name / "golden.npz") as golden:
         expected = golden["inverse_frequencies"]
     np.testing.assert_allclose(of(from_json(GOLDENS / name)), expected, rtol=1e-6)
+
+
+SCALINGS = json.loads((GOLDENS / "rope_scalings.json").read_text())
+
+
+@pytest.mark.parametrize(
+    "case", SCALINGS, ids=lambda c: c["config"]["rope_parameters"]["rope_type"]
+)
+def test_scalings_are_those_of_transformers(case: dict[str, Any], tmp_path: Path) -> None:
+    rope = read(tmp_path, case["config"]).rope
+    np.testing.assert_allclose(rope.frequencies(case["length"]), case["frequencies"], rtol=2e-6)
+    assert rope.amplitude == pytest.approx(case["amplitude"])
+
+
+def test_yarn_stretches_the_context_that_it_names(tmp_path: Path) -> None:
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 200}
+    assert read(tmp_path, tiny_llama3() | {"rope_scaling": yarn}).context_length == 800
+    yarn["original_max_position_embeddings"] = 32
+    assert read(tmp_path, tiny_llama3() | {"rope_scaling": yarn}).context_length == 256
 
 
 def test_linear_scaling_divides_frequencies(tmp_path: Path) -> None:

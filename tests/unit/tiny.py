@@ -21,7 +21,7 @@ PAGES = 16
 def prepared(name: str, device: str = "native") -> Prepared:
     """A model's graph, and a runtime that holds its weights."""
     config = EngineConfig(cache_dir=Path(gettempdir()) / "egglm-test-tiny", device=device)
-    return prepare(registry.load(GOLDENS / name), config, PAGES)
+    return prepare(registry.load(GOLDENS / name), config, PAGES, 16 * PAGES)
 
 
 def program_text(name: str) -> str:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from engine.compiler.dtype import DType
-from engine.compiler.tensor import Tensor
+from engine.compiler.tensor import Tensor, concat
 
 
 def inverse_frequencies(head_dim: int, theta: float) -> np.ndarray:
@@ -21,14 +21,19 @@ def rotary_tables(positions: Tensor, inverse_frequencies: Tensor) -> tuple[Tenso
 
 
 def rotary(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool = False) -> Tensor:
-    """Rotary embedding: x [t, heads, d]; cos, sin [t, d/2] -> [t, heads, d].
+    """Rotary embedding: x [t, heads, d]; cos, sin [t, r/2] -> [t, heads, d], of which the first r of each head turn.
 
-    Pair i turns by its angle: elements i and i + d/2 (split halves, as in GPT-NeoX), or 2i and 2i + 1 where
+    Pair i turns by its angle: elements i and i + r/2 (split halves, as in GPT-NeoX), or 2i and 2i + 1 where
     `interleaved` (neighbours, as in GPT-J). With the head seen as two axes, the partner of each element of a pair is
     the flipped axis of two, and the first of them takes it with a minus sign.
     """
     t, heads, d = x.shape
+    turning = 2 * cos.shape[1]
     assert isinstance(d, int)
+    assert isinstance(turning, int)
+    if turning < d:
+        turned = rotary(x.slice(2, 0, turning), cos, sin, interleaved=interleaved)
+        return concat([turned, x.slice(2, turning, d)], 2)
     pair, place = (3, 2) if interleaved else (2, 3)
     pairs = x.split(2, 2 if interleaved else d // 2)
     sign = x.graph.iota(2).cast(DType.F32) * 2.0 + -1.0
