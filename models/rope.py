@@ -42,8 +42,9 @@ class Rope:
                 return plain / np.asarray(scaling["long_factor" if is_long else "short_factor"])
             case "proportional":
                 turning = int(scaling["partial_rotary_factor"] * self.dim // 2)
-                kept = (np.arange(len(plain)) < turning).astype(np.float64)
-                return plain * kept / float(scaling["factor"])
+                slow: Array = plain / float(scaling["factor"])
+                slow[turning:] = 0
+                return slow
             case "factors":
                 return plain / np.asarray(scaling["factors"], np.float64)
             case kind:
