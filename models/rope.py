@@ -39,7 +39,8 @@ class Rope:
                 return _yarn(plain, scaling, self.theta)
             case "longrope":
                 is_long = length > scaling["original_max_position_embeddings"]
-                return plain / np.asarray(scaling["long_factor" if is_long else "short_factor"])
+                factors = scaling["long_factor" if is_long else "short_factor"]
+                return plain / np.asarray(factors, np.float64)
             case "proportional":
                 turning = int(scaling["partial_rotary_factor"] * self.dim // 2)
                 slow: Array = plain / float(scaling["factor"])
