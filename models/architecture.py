@@ -28,7 +28,8 @@ class Architecture:
     `windows` reads what each layer sees, where the config does not say it by `layer_types`; `tied` (whether the
     embedding is the head too) and `rope_theta` are for a config that does not say; `activations` are names of the one
     that the graph has. `read` may change what was read in common, or add to it. `gguf_names` are the names of layers'
-    tensors that GGUF has besides the usual ones, or for something else.
+    tensors that GGUF has besides the usual ones, or for something else. `ignored` matches names of tensors that
+    checkpoints hold for another use.
     """
 
     build: Builder
@@ -39,3 +40,4 @@ class Architecture:
     activations: tuple[str, ...] = ("silu", "swish")
     read: Callable[[Fields, ModelConfig], ModelConfig] = _as_it_is
     gguf_names: Mapping[str, str] = field(default_factory=dict)
+    ignored: str = ""

@@ -73,4 +73,9 @@ def _read(fields: Fields, common: ModelConfig) -> ModelConfig:
     )
 
 
-ARCHITECTURE = Architecture(build, activations=("gelu",), read=_read)
+ARCHITECTURE = Architecture(
+    build,
+    activations=("gelu",),
+    read=_read,
+    ignored=r"(bert\.)?pooler\..*|cls\..*",  # classifies pairs, guesses hidden words
+)

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,38 +17,8 @@ from models.config_files import from_gguf, from_json
 from models.errors import ModelFileError
 from models.gguf_file import GgufFile
 from models.gguf_quants import QuantFormat, convert
-from models.safetensors_file import SafetensorsFiles
-
-
-@dataclass(frozen=True)
-class Quantization:
-    """The form of a quantised tensor's parts, which `QuantizedTensor` describes."""
-
-    bits: int
-    group: int
-    scale_dtype: np.dtype[Any]
-    has_minimum: bool
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """A tensor before it is read: `quantization` is None for float weights of `dtype`.
-
-    A quantised tensor of more than two axes is read as rows of its last one.
-    """
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    quantization: Quantization | None = None
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes that it takes in memory."""
-        count, q = math.prod(self.shape), self.quantization
-        if q is None:
-            return count * self.dtype.itemsize
-        numbers = count // q.group * (1 + q.has_minimum)
-        return count * q.bits // 8 + numbers * q.scale_dtype.itemsize
+from models.quantized_files import QuantizedFiles
+from models.tensor_info import Quantization, TensorInfo
 
 
 class Checkpoint(Protocol):
@@ -75,7 +45,7 @@ class DirectoryCheckpoint:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config = from_json(path)
-        self._files = SafetensorsFiles(path)
+        self._files = QuantizedFiles(path)
         self.size_bytes = self._files.size_bytes
 
     def names(self) -> list[str]:
@@ -83,7 +53,7 @@ class DirectoryCheckpoint:
 
     def info(self, name: str) -> TensorInfo:
         _require(self, name)
-        return TensorInfo(*self._files.describe(name))
+        return self._files.info(name)
 
     def tensor(self, name: str) -> Array | QuantizedTensor:
         _require(self, name)
@@ -126,9 +96,6 @@ class GgufCheckpoint:
         names = _GGUF_NAMES | dict(architecture.gguf_names)
         self._names = {_hugging_face_name(name, names): name for name in self._file.tensors}
         config = from_gguf(path, self._file.metadata, self._names)
-        for name in self._names:
-            if name.endswith("_proj.bias") and not _is_read(name, config):
-                raise ModelFileError(path, f"{config.architecture} with {name!r} is not supported")
         scaling = self._rope_scaling(config)
         self.config = replace(config, rope=replace(config.rope, scaling=scaling))
         self.size_bytes = path.stat().st_size
@@ -198,12 +165,6 @@ class GgufCheckpoint:
             )
         rows = np.arange(shape[0]).reshape(-1, head_dim // 2, 2)
         return rows.transpose(0, 2, 1).reshape(-1)
-
-
-def _is_read(bias: str, config: ModelConfig) -> bool:
-    if ".mlp." in bias:
-        return config.mlp_bias
-    return config.output_bias if bias.endswith(".o_proj.bias") else config.qkv_bias
 
 
 def _hugging_face_name(name: str, names: Mapping[str, str]) -> str:

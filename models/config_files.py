@@ -13,7 +13,7 @@ from models.json_files import read_object
 from models.rope_config import read_rope, stretched_context
 from models.windows import by_layer_types
 
-_NOT_BUILT = ("quantization_config", "use_bidirectional_attention")
+_NOT_BUILT = ("use_bidirectional_attention",)
 """What would change the graph, and does not."""
 
 _GGUF_KEYS = {

@@ -27,6 +27,11 @@ class Fields:
         self.path, self.is_gguf = path, is_gguf
         self._raw, self._names, self._prefix = raw, names or {}, prefix
 
+    @property
+    def keys(self) -> list[str]:
+        """What the file itself has."""
+        return list(self._raw)
+
     def size(self, key: str, default: int | None = None) -> int:
         """A whole number from 1 on."""
         value = self.value(key, default)

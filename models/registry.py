@@ -6,7 +6,7 @@ from pathlib import Path
 
 from engine.compiler.graph import Graph
 from engine.model import ModelLimits, StepGraph, StepInputs
-from models.architecture import Builder
+from models.architecture import Architecture
 from models.architectures import find
 from models.checkpoint import Checkpoint, open_checkpoint
 from models.config import ModelConfig
@@ -17,8 +17,8 @@ from models.weights import WeightLoader
 class CheckpointModel:
     """A checkpoint on disk as the engine's `Model`."""
 
-    def __init__(self, name: str, checkpoint: Checkpoint, build: Builder) -> None:
-        self._name, self._checkpoint, self._build = name, checkpoint, build
+    def __init__(self, name: str, checkpoint: Checkpoint, architecture: Architecture) -> None:
+        self._name, self._checkpoint, self._architecture = name, checkpoint, architecture
 
     @property
     def config(self) -> ModelConfig:
@@ -37,7 +37,10 @@ class CheckpointModel:
         )
 
     def build(self, graph: Graph, inputs: StepInputs) -> StepGraph:
-        return self._build(graph, inputs, WeightLoader(self._checkpoint))
+        weights = WeightLoader(self._checkpoint)
+        step = self._architecture.build(graph, inputs, weights)
+        weights.refuse_unread(self._architecture.ignored)
+        return step
 
     def close(self) -> None:
         self._checkpoint.close()
@@ -52,7 +55,7 @@ def load(path: Path | str, quantize: Precision | None = None) -> CheckpointModel
     if quantize is not None:
         checkpoint = QuantizedAtLoad(checkpoint, quantize)
     architecture = find(checkpoint.path, checkpoint.config.architecture)
-    return CheckpointModel(Path(path).stem, checkpoint, architecture.build)
+    return CheckpointModel(Path(path).stem, checkpoint, architecture)
 
 
 def loader(path: Path | str, quantize: Precision | None = None) -> Callable[[], CheckpointModel]:

@@ -1,6 +1,7 @@
 """Weights of a model file as tensors of the graph, whatever type the checkpoint holds them in."""
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,8 +16,15 @@ from engine.quantized import QuantizedTensor
 from models.checkpoint import Checkpoint
 from models.config import ModelConfig
 from models.errors import ModelFileError
+from models.finite import is_finite
+from models.tensor_info import TensorInfo
 
 Loader = Callable[[], Array]
+
+_HARMLESS = (
+    r"rope_(freqs|factors_long|factors_short)\.weight|.*\.(inv_freq|position_ids|[kv]_scale)"
+)
+"""Tensors that are read elsewhere, computed anew, or scales of a cache in another precision."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,7 @@ class WeightLoader:
         # that are rows of the same tensor.
         self._last: tuple[str, Array | QuantizedTensor] | None = None
         self._cut: tuple[str, Array | QuantizedTensor] | None = None
+        self._read: set[str] = set()
         self.loaders: dict[Tensor, Loader] = {}
 
     @property
@@ -58,6 +67,18 @@ class WeightLoader:
     def has(self, key: str) -> bool:
         """Whether the checkpoint has a tensor of this name."""
         return key in self._checkpoint.names()
+
+    def refuse_unread(self, ignored: str) -> None:
+        """Raises `ModelFileError` for a tensor that the model did not ask for and whose name `ignored` does not match:
+        it would be left out of what is computed."""
+        harmless = re.compile("|".join(filter(None, (_HARMLESS, ignored))))
+        tied = {"lm_head.weight"} if self.config.tie_word_embeddings else set()
+        for name in self._checkpoint.names():
+            if name not in self._read | tied and not harmless.fullmatch(name):
+                raise ModelFileError(
+                    self._checkpoint.path,
+                    f"tensor {name!r} has no place in a {self.config.architecture} of this config",
+                )
 
     def give(self, tensor: Tensor, loader: Loader) -> None:
         """Data of an input that the model computes instead of reading it."""
@@ -104,7 +125,7 @@ class WeightLoader:
 
         Raises `ModelFileError` for tensors of other shapes, or not all in one form.
         """
-        infos = [self._checkpoint.info(part.key) for part in parts]
+        infos = [self._info(part.key) for part in parts]
         for part, info in zip(parts, infos, strict=True):
             self._check(part.key, info.shape, part.shape)
             if (info.dtype, info.quantization) != (infos[0].dtype, infos[0].quantization):
@@ -131,7 +152,7 @@ class WeightLoader:
         return nn.dequantize(codes, scale, minimum)
 
     def _plain(self, graph: Graph, key: str, shape: tuple[int, ...]) -> Tensor:
-        info = self._checkpoint.info(key)
+        info = self._info(key)
         self._check(key, info.shape, shape)
         if key not in self._inputs:
             self._inputs[key] = graph.named_tensor(key, shape, DType.of(info.dtype)).persist()
@@ -162,7 +183,7 @@ class WeightLoader:
     def _rows(self, part: Rows) -> Array | QuantizedTensor:
         if self._cut is None or self._cut[0] != part.key:
             self._cut = None
-            self._cut = part.key, self._checkpoint.tensor(part.key)
+            self._cut = part.key, self._tensor(part.key)
         tensor = self._cut[1]
         if not isinstance(tensor, QuantizedTensor):
             tensor = tensor.reshape(-1, part.shape[-1])
@@ -174,8 +195,24 @@ class WeightLoader:
         return tensor[part.start : part.stop]
 
     def _array(self, key: str) -> Array:
-        tensor = self._checkpoint.tensor(key)
+        tensor = self._tensor(key)
         assert isinstance(tensor, np.ndarray)
+        return tensor
+
+    def _info(self, key: str) -> TensorInfo:
+        self._read.add(key)
+        return self._checkpoint.info(key)
+
+    def _tensor(self, key: str) -> Array | QuantizedTensor:
+        tensor = self._checkpoint.tensor(key)
+        if isinstance(tensor, QuantizedTensor):
+            numbers = (tensor.scale, tensor.minimum)
+        else:
+            numbers = (tensor, None)
+        if not all(part is None or is_finite(part) for part in numbers):
+            raise ModelFileError(
+                self._checkpoint.path, f"tensor {key!r} has numbers that are not finite"
+            )
         return tensor
 
     def _check(self, key: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> None:

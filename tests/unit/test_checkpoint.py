@@ -13,8 +13,10 @@ import pytest
 from gguf import GGMLQuantizationType as Kind
 from safetensors.numpy import save_file
 
+from engine.config import EngineConfig
 from engine.ops.base import Array
 from engine.quantized import QuantizedTensor
+from engine.runner import Runner
 from models.checkpoint import Checkpoint, open_checkpoint
 from models.errors import ModelFileError
 from models.registry import load
@@ -223,12 +225,13 @@ def test_a_gguf_file_may_hold_factors_for_long_texts_and_short(tmp_path: Path) -
         ("rope_freqs__weight", np.ones(HEAD, np.float32)),
         ("rope_freqs__weight", np.ones(HEAD // 2, np.float16)),
         ("rope_freqs__weight", np.zeros(HEAD // 2, np.float32)),
-        ("blk__0__attn_q__bias", np.zeros(HEADS * HEAD, np.float32)),
     ],
 )
-def test_tensors_that_would_be_left_out_are_named(tmp_path: Path, name: str, tensor: Array) -> None:
+def test_factors_of_rope_that_are_none_are_refused(
+    tmp_path: Path, name: str, tensor: Array
+) -> None:
     write_gguf(tmp_path / "model.gguf", **{name: tensor})
-    with pytest.raises(ModelFileError, match=r"rope_freqs\.weight|self_attn\.q_proj\.bias"):
+    with pytest.raises(ModelFileError, match=r"rope_freqs\.weight"):
         open_checkpoint(tmp_path / "model.gguf")
 
 
@@ -378,3 +381,55 @@ def test_a_damaged_safetensors_header_is_read_or_refused(tmp_path: Path) -> None
         except ModelFileError:
             refused += 1
     assert refused > header_end / 4
+
+
+def build(path: Path, cache: Path) -> None:
+    """As far as a start of the server reads a model."""
+    config = EngineConfig(cache_dir=cache, device="reference", kv_memory_bytes=1 << 20)
+    Runner(load(path), config, lambda _: None)
+
+
+EXTRA = {
+    "model.layers.0.self_attn.q_proj.bias": np.zeros(HEADS * HEAD, np.float32),
+    "model.layers.1.input_layernorm.weight": np.zeros(HIDDEN, np.float32),
+    "model.layers.0.self_attn.q_norm.weight": np.zeros(HEAD, np.float32),
+}
+
+
+@pytest.mark.parametrize("name", EXTRA)
+def test_a_tensor_that_would_be_left_out_is_named(tmp_path: Path, name: str) -> None:
+    write_directory(tmp_path)
+    save_file(WEIGHTS | {name: EXTRA[name]}, tmp_path / "model.safetensors")
+    with pytest.raises(ModelFileError, match=f"tensor '{name}' has no place in a llama"):
+        build(tmp_path, tmp_path / "cache")
+
+
+def test_a_bias_of_a_gguf_file_that_would_be_left_out_is_named(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "model.gguf", blk__0__attn_q__bias=np.zeros(HEADS * HEAD, np.float32))
+    with pytest.raises(ModelFileError, match=r"'.*q_proj\.bias' has no place"):
+        build(tmp_path / "model.gguf", tmp_path / "cache")
+
+
+def test_tensors_for_another_use_are_left_alone(tmp_path: Path) -> None:
+    write_directory(tmp_path)
+    more = {
+        "model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(HEAD // 2, np.float32),
+        "model.layers.0.self_attn.k_scale": np.ones((), np.float32),
+        "lm_head.weight": WEIGHTS["model.embed_tokens.weight"],  # and the config says tied
+    }
+    save_file(WEIGHTS | more, tmp_path / "model.safetensors")
+    build(tmp_path, tmp_path / "cache")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("name", ["model.norm.weight", "model.layers.0.mlp.up_proj.weight"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_a_weight_that_is_no_number_is_named_at_start(
+    tmp_path: Path, name: str, value: float, dtype: Any
+) -> None:
+    write_directory(tmp_path, dtype)
+    broken = {key: weight.astype(dtype) for key, weight in WEIGHTS.items()}
+    broken[name].reshape(-1)[-1] = value
+    save_file(broken, tmp_path / "model.safetensors")
+    with pytest.raises(ModelFileError, match=f"tensor '{name}' has numbers that are not finite"):
+        build(tmp_path, tmp_path / "cache")

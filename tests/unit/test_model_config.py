@@ -101,7 +101,6 @@ def test_the_generation_config_knows_better_what_ends_a_text(tmp_path: Path) -> 
         ({"head_dim": 15}, "15 elements in heads of 15"),
         ({"num_key_value_heads": 4}, "6 heads cannot share 4 KV heads"),
         ({"partial_rotary_factor": 1.5}, "24 elements in heads of 16"),
-        ({"quantization_config": {"quant_method": "awq"}}, "llama with quantization_config"),
         ({"rope_scaling": {"type": "axial", "factor": 4.0}}, r"'axial' is not supported \(.*yarn"),
         ({"rope_scaling": {"type": "yarn", "factor": -4.0}}, r"rope_scaling\.factor is -4.0"),
         ({"rope_scaling": {"type": "longrope"}}, r"long_factor is None, not a list of 8 numbers"),

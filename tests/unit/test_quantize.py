@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 from test_checkpoint import MATRICES, VECTORS, WEIGHTS, write_directory, write_gguf
@@ -27,6 +27,7 @@ EPS = 2.0**-10
 @pytest.mark.parametrize("bits", [8, 4])
 @settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), size=st.floats(1e-3, 1e4), middle=st.floats(-3, 3))
+@example(seed=20192, size=0.001, middle=0.0)
 def test_no_weight_moves_by_more_than_half_a_step(
     bits: int, seed: int, size: float, middle: float
 ) -> None:
@@ -37,6 +38,7 @@ def test_no_weight_moves_by_more_than_half_a_step(
     top, bottom = groups.max(-1), groups.min(-1)
     largest = np.abs(groups).max(-1)
     step = largest / 127 if bits == 8 else (top - bottom + EPS * largest) / 15
+    step += 2.0**-24  # between f16 below 6e-5
     allowed = np.repeat(step * (0.5 + EPS) * (1 + EPS), GROUP, axis=1)
     assert (np.abs(rounded - weights) <= allowed).all()
 

@@ -10,9 +10,10 @@ from engine.compiler.graph import Graph
 from engine.compiler.tensor import Tensor
 from engine.ops.base import Array
 from engine.quantized import QuantizedTensor
-from models.checkpoint import Checkpoint, Quantization, TensorInfo
+from models.checkpoint import Checkpoint
 from models.errors import ModelFileError
 from models.quantize import quantize
+from models.tensor_info import Quantization, TensorInfo
 from models.weights import WeightLoader
 
 COLUMNS = 32
